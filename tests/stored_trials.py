@@ -22,6 +22,8 @@ LEFT_OUT = (
     "validity.conclusion",
     "search.probes.disturbed_share",
     "search.soak.disturbed_share",
+    "search.probes.away_share",
+    "search.soak.away_share",
 )
 """Keys of a result that are not compared."""
 
@@ -32,6 +34,8 @@ SINCE: Mapping[str, Any] = {
     "cpu.wakeups_per_s": None,
     "processes.syncs_per_s": None,
     "processes.sync_ms": None,
+    "search.probes.by_machine": False,
+    "search.soak.by_machine": False,
 }
 """Keys of a result that came after trials were kept -> their value in those."""
 

@@ -12,6 +12,9 @@ from streamgauge.model.durability import Cut, Dose, DoseResponse, Slope, Stop
 from streamgauge.model.fault import describe, read_faults
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
+from streamgauge.model.result import Phase
+from streamgauge.model.result_special import Fault, Faults
+from streamgauge.report.words import fault_bands
 from streamgauge.runner.faults import FaultLeg
 from streamgauge.systems.base.parts import Part, choose, on_same_nodes
 from streamgauge.systems.nats.server import leader_of
@@ -340,3 +343,22 @@ def test_a_cut_of_which_not_everything_was_read_tells_nothing() -> None:
     (summary,) = summaries([power_cut(1, censored=5), power_cut(2, failure="it did not come back")])
     assert (summary.conclusive, summary.with_loss, summary.loss_probability_max) == (0, 0, None)
     assert finding("L3", 1, None, [], [summary]).measured is None
+
+
+def test_a_delay_is_drawn_until_another_one_takes_its_place() -> None:
+    """Each stroke was drawn to the end, those that end one, too."""
+    asked = read_faults(
+        "fsync-delay=20ms:1@2s,fsync-delay=0ms:1@3s,fsync-delay=5ms:1@6s,fsync-delay=40ms:2@7s,fsync-delay=10ms:1@8s"
+    )
+    made = [
+        Fault(asked=one, parts=[f"broker-{one.target}"], from_s=one.at_s, done_s=one.at_s) for one in asked
+    ]
+    found = Faults(faults=made, resolution_s=0.1, unavailable_s=0.0)
+    assert [
+        (begin, end) for _, begin, end in fault_bands(found, Phase(name="measure", from_s=0.0, until_s=10.0))
+    ] == [
+        (2.0, 3.0),
+        (6.0, 8.0),
+        (7.0, 10.0),
+        (8.0, 10.0),
+    ]

@@ -131,18 +131,18 @@ def test_the_search_brackets_the_limit_of_a_throttled_log(
     limit_msgs_s = 8e6 / 1000
     result = measured(gauge, tmp_path, text, "--system", "slow.yaml")
     found = result["search"]
-    # On any machine: no rate above the limit passes for sustained.
+    # The limit counts whole requests: 1000 bytes of payload and what the protocol puts around them.
+    least_msgs_s = 0.93 * limit_msgs_s
+    # On any machine: no rate above the limit passes for sustained, and none below it is called more than the system sustains.
     assert found["low_msgs_s"] is None or found["low_msgs_s"] <= limit_msgs_s
-    if found["bound"] == "generator" or "the search's time" in found["explanation"]:
-        # A machine that was disturbed makes the generator late, or the search long, and that is said. It may not be said of a quiet one.
+    assert found["high_msgs_s"] is None or found["high_msgs_s"] >= least_msgs_s
+    if found["bound"] in ("generator", "machine") or "the search's time" in found["explanation"]:
+        # A machine that was disturbed makes the generator late, the log slow (it makes up for 5 ms of its time and no more), or the search long, and that is
+        # said. It may not be said of a quiet one.
         assert disturbance() is not None, found["explanation"]
         return
     assert found["bound"] == "system", found["explanation"]
-    # The limit counts whole requests: 1000 bytes of payload and what the protocol puts around them. The log makes up for 5 ms of its time and no more: what is
-    # taken from it for longer lowers the limit.
-    least = 0.88 if disturbance() is None else 0.7
-    assert least * limit_msgs_s <= found["low_msgs_s"] <= limit_msgs_s
-    assert found["high_msgs_s"] >= (least + 0.05) * limit_msgs_s
+    assert 0.95 * least_msgs_s <= found["low_msgs_s"]
     assert result["audit"]["clean"]
 
 

@@ -11,6 +11,7 @@ from sample_run import SampleTrial, Shape, sample_trial, workload, write_table
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_columns import INTERVAL_COLUMNS
 from streamgauge.model.result_machine import Lane
+from streamgauge.model.result_special import Search
 from streamgauge.store.parquet import read_rows
 
 WARMUP_S, SECONDS, RATE = 2, 6, 2_000.0
@@ -120,3 +121,22 @@ def test_a_thread_that_would_need_more_than_a_core_is_the_generators_own(
     assert found == "invalid"
     assert "All of the rate would take 99 % of a CPU for thread producer-0 of worker-1" in said
     assert word(sample, tmp_path / "other", **machine, busy=0.6)[0] == "bounds only"
+
+
+def test_a_rate_that_was_searched_for_and_did_not_hold_beside_disturbance_leaves_bounds(
+    sample: SampleTrial, tmp_path: Path
+) -> None:
+    def found(away: float) -> TrialResult:
+        rate = RATE / 0.92
+        asked = Search(low_msgs_s=rate, bound="system", explanation="as if it had been found")
+        context = sample.context.model_copy(update={"search": asked, "rate_msgs_s": rate})
+        searched = SampleTrial(context, sample.directory)
+        return disturbed(searched, tmp_path / f"{away}", achieved=0.92, away=away, recovering=0.3)
+
+    held_up, failed = found(0.08), found(0.04)
+    assert held_up.search is not None
+    assert held_up.search.soak is not None
+    assert held_up.search.soak.by_machine
+    assert (held_up.validity.called, held_up.validity.reasons) == ("bounds only", [])
+    assert failed.validity.called == "invalid"
+    assert any("The rate that was found did not hold" in reason for reason in failed.validity.reasons)

@@ -24,6 +24,7 @@ from streamgauge.model.result import TrialResult
 from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.result_quiet import QuietTime
 from streamgauge.model.result_special import Probe
+from streamgauge.report import words
 from streamgauge.runner import search as runner_search
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.search import Bench
@@ -398,6 +399,53 @@ def test_a_generator_that_was_late_while_the_host_took_the_cpu_is_tried_again() 
     assert tries(0.0, 0.15) == 2
 
 
+@pytest.mark.parametrize(
+    ("achieved", "away_share", "more", "by_machine"),
+    [
+        (0.90, 0.12, {}, True),
+        (0.90, 0.05, {}, False),
+        (0.90, None, {}, False),
+        (0.90, 0.12, {"disturbed_share": 0.009}, False),
+        (0.90, 0.12, {"failed_msgs": 1}, False),
+        (0.90, 0.12, {"publish_ms_p99": 80.0, "quiet_publish_ms_p99": 60.0}, False),
+        (0.90, 0.12, {"publish_ms_p99": 80.0, "quiet_publish_ms_p99": 3.0}, True),
+        (1.00, 0.12, {"publish_ms_p99": 80.0, "quiet_publish_ms_p99": 3.0}, True),
+        (1.00, 0.12, {"publish_ms_p99": 80.0}, False),
+    ],
+)
+def test_what_the_machine_may_have_cost_is_not_the_systems_limit(
+    achieved: float, away_share: float | None, more: dict[str, float], by_machine: bool
+) -> None:
+    shown = replace(
+        seen(10_000, achieved * 10_000), **{"disturbed_share": 0.3, "away_share": away_share, **more}
+    )
+    found, _ = judge(shown, publish_ms_p99_max=50.0)
+    assert not found.passed
+    assert found.by_machine is by_machine
+    assert any("which may be why" in reason for reason in found.reasons) is by_machine
+    # It is an accident at most, and a generator at its end is that whatever the machine did.
+    late, _ = judge(replace(shown, workers_share=0.95), 50.0)
+    assert (late.by_generator, late.by_machine) == (True, False)
+
+
+@pytest.mark.parametrize("away_share", [0.02, 0.1, 0.25])
+def test_an_upper_edge_that_the_machine_may_have_made_is_open(away_share: float) -> None:
+    limit = 50_000.0
+    found = Hunt(ASKED)
+    while (wanted := found.next()) is not None:
+        # A log that has its limit, and makes up for nothing of what is taken from it.
+        shown = seen(wanted[0], (1 - away_share) * limit, wanted[1])
+        found.add(judge(replace(shown, disturbed_share=2 * away_share, away_share=away_share))[0])
+    outcome = found.outcome()
+    assert outcome.bound == "machine"
+    assert outcome.low_msgs_s is not None
+    assert 0.9 * (1 - away_share) * limit <= outcome.low_msgs_s <= limit
+    # What fell short by more than that is the system's, whatever was taken.
+    assert outcome.high_msgs_s is None or outcome.high_msgs_s >= 0.99 * limit
+    assert "the system may sustain more" in words.search(outcome)
+    assert "which may be why" in words.search(outcome)
+
+
 def test_probes_share_topics_until_one_leaves_messages_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a new topic costs at first can be more than a probe measures, and what is left in an old one would be read by the next probe."""
     did: list[str] = []
@@ -471,6 +519,7 @@ def test_a_maximum_beyond_the_generators_is_known_by_its_bounds(tmp_path: Path) 
     assert found(bound="generator", high_msgs_s=None) == (None, (low, math.inf))
     assert found(bound="generator", high_msgs_s=4 * low) == (None, (low, 4 * low))
     assert found(bound="generator", low_msgs_s=None) == (None, None)
+    assert found(bound="machine", high_msgs_s=4 * low) == (None, (low, 4 * low))
 
 
 def test_a_backlog_that_was_read_in_less_than_a_second_tells_what_its_best_second_was_at_least(

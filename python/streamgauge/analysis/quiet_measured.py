@@ -243,7 +243,12 @@ def _away_s(seen: Sequence[tuple[Row, Disturbance]]) -> float:
     of_worker: dict[str, list[Disturbance]] = defaultdict(list)
     for row, disturbance in seen:
         of_worker[row["worker"]].append(disturbance)
-    return sum(max(_union_s(told), _most_stolen_s(told)) for told in of_worker.values())
+    return sum(worker_away_s(told) for told in of_worker.values())
+
+
+def worker_away_s(told: Sequence[Disturbance]) -> float:
+    """The same of one worker."""
+    return max(_union_s(told), _most_stolen_s(told))
 
 
 def _union_s(told: Sequence[Disturbance]) -> float:

@@ -22,11 +22,12 @@ from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.result_special import Probe, Search
 from streamgauge.vocabulary.bounds import (
     ACHIEVED_SHARE_MIN,
+    DISTURBED_SHARE_MAX,
     OWN_SHARE_MAX,
     PROBE_LANE_BUSY_SHARE_MAX,
     WORKERS_SHARE_MAX,
 )
-from streamgauge.vocabulary.format import plural, trimmed
+from streamgauge.vocabulary.format import percent, plural, trimmed
 from streamgauge.vocabulary.units import RATE_MAX_MSGS_S, format_duration, format_rate, round_rate
 
 GROWTH_SHARE_MAX = 0.001
@@ -92,7 +93,9 @@ class Seen:
     steal_share: float = 0.0
     """Share of all cores' time that the host took away; 0 where it is not known."""
     disturbed_share: float | None = None
-    """Share of the time in which a CPU was not to be had; None where no probes watched."""
+    """Share of the time in which a CPU was not to be had, or a load recovered from that; None where no probes watched."""
+    away_share: float | None = None
+    """Share of the time in which a CPU was not to be had, without the interrupts that the load makes. None likewise."""
 
 
 def slope(times_s: Values, values: Values) -> tuple[float, float, float]:
@@ -146,12 +149,16 @@ def judge(seen: Seen, publish_ms_p99_max: float | None = None) -> tuple[Probe, b
         generator = _own_lateness(seen) + generator
     elif not _held_back(seen, achieved):
         generator = _lateness(seen) + generator
+    by_machine = (
+        bool(reasons) and not generator and _machine_explains(seen, achieved, low - bound, publish_ms_p99_max)
+    )
     probe = Probe(
         rate_msgs_s=rate,
         seconds=round(seconds, 3),
         passed=not reasons and not generator,
         by_generator=bool(generator),
-        reasons=generator + reasons,
+        by_machine=by_machine,
+        reasons=generator + reasons + (_away(seen) if by_machine else []),
         achieved_share=achieved,
         growth_share=growth,
         growth_share_low=_finite(low),
@@ -165,6 +172,7 @@ def judge(seen: Seen, publish_ms_p99_max: float | None = None) -> tuple[Probe, b
         busiest_lane_share=seen.busiest_lane_share,
         steal_share=seen.steal_share,
         disturbed_share=seen.disturbed_share,
+        away_share=seen.away_share,
         failed_msgs=seen.failed_msgs,
         errors=seen.errors,
     )
@@ -187,6 +195,23 @@ def _held_back(seen: Seen, achieved: float) -> bool:
     on_time = seen.ack_delay_ms_p99 is not None and seen.ack_delay_ms_p99 <= _late_ms_max(seen)
     was_long = seen.backpressured_share >= max(1.0 - achieved, HELD_BACK_SHARE_MIN)
     return was_long and (nothing_to_read or on_time)
+
+
+def _machine_explains(
+    seen: Seen, achieved: float, growth_beyond: float, publish_ms_p99_max: float | None
+) -> bool:
+    """Whether the machine may have cost what is missing of a rate: no more than CPUs were away for, as for a trial (`analysis.shortage`)."""
+    away = seen.away_share or 0.0
+    if (seen.disturbed_share or 0.0) <= DISTURBED_SHARE_MAX or seen.failed_msgs:
+        return False
+    p99 = seen.publish_ms_p99 if seen.quiet_publish_ms_p99 is None else seen.quiet_publish_ms_p99
+    is_slow = publish_ms_p99_max is not None and (p99 is None or p99 > publish_ms_p99_max)
+    return achieved >= ACHIEVED_SHARE_MIN - away and growth_beyond <= away and not is_slow
+
+
+def _away(seen: Seen) -> list[str]:
+    share = percent(seen.away_share or 0.0, 1)
+    return [f"a CPU was away for {share} of the time, which may be why"]
 
 
 def _lateness(seen: Seen) -> list[str]:
@@ -246,6 +271,7 @@ class Hunt:
         self._again: float | None = None
         self._confirmed: float | None = None
         self._generator: float | None = None
+        self._machine: float | None = None
         self._system: list[float] = []
         self._ended_early = False
         self.probes: list[Probe] = []
@@ -304,6 +330,8 @@ class Hunt:
         # claimed is the highest that can be.
         if probe.by_generator:
             self._generator = rate
+        elif probe.by_machine:
+            self._machine = rate
         else:
             self._system.append(rate)
         self._high = rate
@@ -335,9 +363,10 @@ class Hunt:
     def outcome(self) -> Search:
         """The bracket and why the search ended."""
         low = self.low
-        # A rate at which the generator failed bounds the generator and says nothing of the system.
+        # A rate at which the generator failed bounds the generator and says nothing of the system; nor does one that the machine may have cost.
         high = min(self._system, default=None)
         bounded = self._generator is not None and self._high == self._generator
+        by_machine = self._machine is not None and self._high == self._machine
         width = None if low is None or high is None else 100 * (high / low - 1)
         if low is None:
             return Search(
@@ -357,6 +386,10 @@ class Hunt:
                 f"{held}; generator-bound at {at}: the system may sustain more ({self._why(self._generator)})"
             )
             return self._found("generator", text, high, width)
+        if by_machine:
+            at = format_rate(self._machine)
+            text = f"{held}; the machine may be why {at} were not: the system may sustain more ({self._why(self._machine)})"
+            return self._found("machine", text, high, width)
         if high is None:
             return self._found("range", f"{held}, and there was no higher rate to try", high, width)
         return self._found("system", f"{held}: {self._why(high)}", high, width)

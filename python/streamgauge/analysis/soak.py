@@ -49,6 +49,8 @@ def soaked(measured: Measured, cpu: Cpu, quiet: Quiet | None) -> Search | None:
         failed_msgs=total(counters, "failed_msgs"),
         errors=errors_of(counters),
         linger_s=raw.workload.linger_ms / 1e3,
+        disturbed_share=None if quiet is None else quiet.found.disturbed_share,
+        away_share=None if quiet is None else quiet.found.away_share,
     )
     asked = raw.workload.search
     probe, _ = search_rules.judge(seen, asked.publish_ms_p99_max if asked else None)

@@ -26,6 +26,8 @@ Values = npt.NDArray[np.float64]
 SPIKE_FACTOR = 10.0
 """An interval is a spike when its p99 is so many times the median of the intervals' p99."""
 BEFORE = MEASURE
+OPEN = ("generator", "machine")
+"""What may end a search below what the system sustains."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +76,17 @@ def _phase(result: TrialResult, name: str) -> Latency | None:
 
 
 def _sustained(result: TrialResult) -> float | None:
-    """The lower edge of the bracket. A maximum that was the generator's is none of the system."""
+    """The lower edge of the bracket. A maximum that was the generator's, or may be the machine's, is none of the system."""
     found = result.search
-    if found is None or found.bound == "generator":
+    if found is None or found.bound in OPEN:
         return None
     return found.low_msgs_s
 
 
 def _sustained_bounds(result: TrialResult) -> tuple[float, float] | None:
-    """Where the generator was at its end: what was sustained, and the lowest rate that the system did not sustain."""
+    """Where the generator was at its end, or the machine was: what was sustained, and the lowest rate that the system did not sustain."""
     found = result.search
-    if found is None or found.bound != "generator" or found.low_msgs_s is None:
+    if found is None or found.bound not in OPEN or found.low_msgs_s is None:
         return None
     return found.low_msgs_s, math.inf if found.high_msgs_s is None else found.high_msgs_s
 

@@ -28,7 +28,7 @@ from streamgauge.model.result import Audit, Durability, Steadiness, Validity
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency
 from streamgauge.model.result_machine import Cpu, Lane, Share
-from streamgauge.model.result_special import Search
+from streamgauge.model.result_special import Probe, Search
 from streamgauge.vocabulary.bounds import (
     ACHIEVED_SHARE_MIN,
     DISTURBED_SHARE_MAX,
@@ -185,6 +185,9 @@ def _held_up(evidence: Evidence, lateness: Sequence[OwnLateness], short: Shortag
         return ""
     if short is not None and short.is_explained:
         return short.held_up
+    soak = _failed_soak(evidence)
+    if soak is not None and soak.by_machine:
+        return f"{_did_not_hold(soak)}: who had had more CPU might have kept up."
     for one in lateness:
         came = evidence.delays[one.metric].p99
         if one.own is None and came is not None and came > one.bound_ms:
@@ -313,13 +316,23 @@ def _shortage(evidence: Evidence) -> Shortage | None:
 
 def _soak(evidence: Evidence) -> list[str]:
     """A rate that was found must hold over the measured window, or it is not what it is called."""
+    soak = _failed_soak(evidence)
+    return [] if soak is None or soak.by_machine else [f"{_did_not_hold(soak)}."]
+
+
+def _failed_soak(evidence: Evidence) -> Probe | None:
+    """The measured window, where the rate that was found did not hold in it."""
     soak = evidence.search.soak if evidence.search is not None else None
     if soak is None or soak.growth_share_low <= soak.growth_share_max or evidence.status != "complete":
-        return []
-    return [
+        return None
+    return soak
+
+
+def _did_not_hold(soak: Probe) -> str:
+    return (
         f"The rate that was found did not hold: what was due and not received grew by "
-        f"{trimmed(100 * soak.growth_share, 2)} % of it over the measured {soak.seconds:.0f} s."
-    ]
+        f"{trimmed(100 * soak.growth_share, 2)} % of it over the measured {soak.seconds:.0f} s"
+    )
 
 
 def _books(evidence: Evidence) -> list[str]:

@@ -32,6 +32,17 @@ ENDS: dict[FaultAction, tuple[FaultAction, ...]] = {
 }
 """What ends a fault -> the faults that it ends."""
 
+
+def breaks(fault: FaultAsked) -> bool:
+    """Whether something is broken from it on; a delay of nothing only ends one."""
+    return fault.action not in ENDS and (fault.action != "fsync-delay" or bool(fault.amount_s))
+
+
+def ends(later: FaultAsked, earlier: FaultAsked) -> bool:
+    """Whether a fault that was asked for later ends one on the same part: another delay takes the place of the one before."""
+    return earlier.action in ENDS.get(later.action, ()) or earlier.action == later.action == "fsync-delay"
+
+
 _PATTERN = re.compile(r"([a-z-]+)(?:=([^:@]+))?(?::([A-Za-z0-9-]+))?@([^@]+)")
 
 

@@ -59,6 +59,8 @@ class Probe(Model):
     passed: bool
     by_generator: bool = False
     """It failed because of the generator: this says nothing about the system."""
+    by_machine: bool = False
+    """It failed by no more than CPUs were away for: the system may sustain it."""
     reasons: list[str] = Field(default_factory=list)
     """Why it did not pass."""
     achieved_share: float
@@ -84,6 +86,8 @@ class Probe(Model):
     """Share of all cores' time that the host of the lab's machine took away."""
     disturbed_share: float | None = None
     """Share of the time in which a CPU was not to be had, or a load recovered from that; None where no probes watched."""
+    away_share: float | None = None
+    """Share of the time in which a CPU was not to be had, without the interrupts that the load makes; None likewise."""
     failed_msgs: int = 0
     errors: dict[str, int] = Field(default_factory=dict)
 
@@ -96,9 +100,9 @@ class Search(Model):
     high_msgs_s: float | None = None
     """The lowest rate that failed because of the system; None when none did."""
     width_percent: float | None = None
-    bound: Literal["system", "generator", "range", "none"]
-    """What ended it: the system did not sustain more; the generator could not send more; there was nothing more to
-    try; or no rate was sustained."""
+    bound: Literal["system", "generator", "machine", "range", "none"]
+    """What ended it: the system did not sustain more; the generator could not send more; CPUs were away for as much as was missing; there was nothing
+    more to try; or no rate was sustained."""
     explanation: str
     probes: list[Probe] = Field(default_factory=list)
     soak: Probe | None = None

@@ -85,7 +85,9 @@ def _probes(found: Search) -> Grid:
 
 
 def _probe_verdict(probe: Probe) -> str:
-    return "sustained" if probe.passed else ("generator" if probe.by_generator else "not sustained")
+    if probe.passed:
+        return "sustained"
+    return "generator" if probe.by_generator else "machine" if probe.by_machine else "not sustained"
 
 
 def _phases(found: CatchUp) -> Grid:

@@ -9,7 +9,7 @@ from typing import Literal
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.curves import curves
 from streamgauge.inference.estimates import TRIALS_MIN
-from streamgauge.model.fault import ENDS
+from streamgauge.model.fault import breaks, ends
 from streamgauge.model.result import Audit, Phase, TrialResult
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_special import CatchUp, Faults, Search
@@ -434,14 +434,14 @@ def fault_bands(found: Faults, window: Phase | None) -> list[tuple[str, float, f
     """
     bands: list[tuple[str, float, float]] = []
     for index, fault in enumerate(found.faults):
-        if any(fault.asked.action == ending for ending in ENDS):
+        if not breaks(fault.asked):
             continue
-        ends = [
+        ended = [
             later.ready_s or later.done_s
             for later in found.faults[index + 1 :]
-            if fault.asked.action in ENDS.get(later.asked.action, ()) and set(later.parts) & set(fault.parts)
+            if ends(later.asked, fault.asked) and set(later.parts) & set(fault.parts)
         ]
         last_s = window.until_s if window is not None and window.until_s is not None else fault.done_s
-        until_s = ends[0] if ends else last_s
+        until_s = ended[0] if ended else last_s
         bands.append((f"{fault.asked.action} {', '.join(fault.parts)}", fault.from_s, until_s))
     return bands

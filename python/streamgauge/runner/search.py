@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from streamgauge.analysis.quiet_measured import worker_away_s
 from streamgauge.analysis.search import PROBES_MAX, Hunt, Seen, judge, slowest
 from streamgauge.fleet.base import WorkerCalls
-from streamgauge.model.messages import Interval
+from streamgauge.model.messages import Disturbance, Interval
 from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.result_special import Probe, Search
@@ -272,13 +273,14 @@ def _seen(intervals: list[Interval], rate_msgs_s: float, steal_share: float, ben
         errors=errors,
         linger_s=bench.workload.linger_ms / 1e3,
         steal_share=steal_share,
-        disturbed_share=_disturbed_share(inside),
+        disturbed_share=_share(inside, lambda one: one.disturbed_s),
+        away_share=_share(inside, lambda one: None if one.disturbed_s is None else worker_away_s([one])),
     )
 
 
-def _disturbed_share(intervals: list[Interval]) -> float | None:
+def _share(intervals: list[Interval], seconds: Callable[[Disturbance], float | None]) -> float | None:
     """Of the time of these intervals; None where it is not known of one of them."""
-    told = [one.disturbance.disturbed_s if one.disturbance is not None else None for one in intervals]
+    told = [seconds(one.disturbance) if one.disturbance is not None else None for one in intervals]
     known = [one for one in told if one is not None]
     elapsed_s = sum(one.duration_s for one in intervals)
     return sum(known) / elapsed_s if len(known) == len(told) and elapsed_s > 0 else None

@@ -34,7 +34,8 @@ receive_delay_ms.p99_9 receive_delay_ms.p99_99 receive_delay_ms.max receive_dela
 receive_delay_ms.unanswered search.low_msgs_s search.high_msgs_s search.width_percent search.soak.rate_msgs_s search.soak.seconds search.soak.achieved_share
 search.soak.growth_share search.soak.growth_share_low search.soak.growth_share_high search.soak.growth_share_max search.soak.outstanding_msgs
 search.soak.publish_ms_p99 search.soak.send_delay_ms_p99 search.soak.backpressured_share search.soak.workers_share search.soak.busiest_lane_share
-search.soak.steal_share search.soak.disturbed_share search.soak.failed_msgs catch_up.size_bytes catch_up.built_bytes catch_up.build_s catch_up.chase_s
+search.soak.steal_share search.soak.disturbed_share search.soak.away_share search.soak.failed_msgs
+catch_up.size_bytes catch_up.built_bytes catch_up.build_s catch_up.chase_s
 warm_up.limit_s warm_up.lasted_s faults.resolution_s faults.unavailable_s faults.recovered_s faults.caught_up_s publish_rate_msgs_s publish_rate_mb_s
 consume_rate_msgs_s consume_rate_mb_s target_rate_msgs_s achieved_share backlog_msgs_max waiting_msgs_max failed_msgs retries audit.sent audit.acked
 audit.failed audit.received audit.lost audit.duplicated audit.reordered audit.corrupted audit.unexpected audit.unknown audit.recovered audit.censored
