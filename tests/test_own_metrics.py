@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from streamgauge.analysis.intervals import Series
 from streamgauge.analysis.own_metrics import figures, read_metrics, series, together
 from streamgauge.model.own_metric import OwnMetric
 from streamgauge.model.system_file import SystemOverrides, choose_systems
-from streamgauge.runner.own_metrics import OwnMetricSampler
+from streamgauge.runner.own_metrics import OwnMetricSampler, Pace
 from streamgauge.store.directory import TrialDirectory
 from streamgauge.store.tables import seal
-from streamgauge.systems.base.own_metrics import MetricSource, NotRead
+from streamgauge.systems.base.own_metrics import MetricSource, NotRead, TooMuch
 from streamgauge.systems.gauge_log.metrics import METRICS as LOG
 from streamgauge.systems.kafka.jmx import METRICS as KAFKA
 from streamgauge.systems.nats.metrics import METRICS as NATS
@@ -177,6 +178,55 @@ def test_values_are_kept_beside_the_intervals_and_what_is_missed_is_a_gap(tmp_pa
     first, second = sampler.gaps()
     assert first.startswith("the metrics of a have a gap at 1 of ")
     assert "b have a gap" in second
+
+
+def test_who_takes_long_to_answer_is_asked_less_often() -> None:
+    """A broker with a thousand subscriptions worked for most of each second on metrics that nobody could read, and that was measured as its latency."""
+
+    def answering_share(took_s: float, intervals: int = 1000) -> tuple[float, int]:
+        pace, at, asked = Pace(1.0), 0, []
+        while at < intervals:
+            asked.append(at)
+            at += 1 + pace.answered(took_s)
+        in_a_row = sum(later - earlier == 1 for earlier, later in pairwise(asked))
+        return len(asked) * took_s / intervals, in_a_row
+
+    assert answering_share(0.004) == (pytest.approx(0.004), 999), "who answers at once is asked each second"
+    for took_s in (0.03, 0.1, 0.4, 0.8):
+        share, in_a_row = answering_share(took_s)
+        assert 0.01 <= share <= 0.02 * 1.1
+        assert in_a_row >= 1000 * share / took_s / 2 - 1, "every second reading follows the one before"
+
+
+def test_who_stands_still_is_asked_again_soon_and_who_works_for_nothing_is_not() -> None:
+    pace = Pace(1.0)
+    stalled = [pace.failed(0.8, will_again=False) for _ in range(7)]
+    assert stalled == [0, 1, 3, 7, 15, 16, 16]
+    assert pace.answered(0.01) == 0
+    assert pace.failed(0.8, will_again=False) == 0, "what has answered since begins anew"
+    assert [pace.failed(0.0005, will_again=False) for _ in range(9)] == [0] * 9, "a refusal costs nothing"
+    assert pace.failed(0.3, will_again=True) == 14
+
+
+def test_answers_that_are_too_long_are_hardly_asked_for(tmp_path: Path) -> None:
+    asked: list[float] = []
+
+    def read() -> Mapping[str, float]:
+        asked.append(time.monotonic())
+        time.sleep(0.03)
+        raise TooMuch("an answer of more than 8,000,000 bytes")
+
+    sampler = OwnMetricSampler(
+        time.monotonic(), 0.05, [MetricSource("a", "http://a", read)], TrialDirectory(tmp_path).append_metrics
+    )
+    sampler.start()
+    time.sleep(1.2)
+    sampler.stop()
+    assert 1 <= len(asked) <= 2
+    [said] = sampler.gaps()
+    assert f"have a gap at {len(asked)} of 2" in said
+    assert "an answer of more than 8,000,000 bytes, and at " in said
+    assert "which is work that a measured system does for nobody" in said
 
 
 def test_counters_become_rates_where_two_readings_follow_each_other() -> None:

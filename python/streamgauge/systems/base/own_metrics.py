@@ -17,6 +17,10 @@ class NotRead(Exception):
     """Metrics could not be read now; the message says why, without the address."""
 
 
+class TooMuch(NotRead):
+    """They are more than is read, and will be so a moment later."""
+
+
 @dataclass(frozen=True)
 class MetricSource:
     """One process that tells metrics."""

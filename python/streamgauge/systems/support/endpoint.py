@@ -10,7 +10,7 @@ import http.client
 import time
 from urllib.parse import urlsplit
 
-from streamgauge.systems.base.own_metrics import NotRead
+from streamgauge.systems.base.own_metrics import NotRead, TooMuch
 
 TIMEOUT_S = 0.8
 """For one answer as a whole: what comes later would belong to the next second."""
@@ -62,7 +62,7 @@ class Endpoint:
         while chunk := response.read1(CHUNK_BYTES):
             body += chunk
             if len(body) > ANSWER_BYTES_MAX:
-                raise NotRead(f"an answer of more than {ANSWER_BYTES_MAX:,} bytes")
+                raise TooMuch(f"an answer of more than {ANSWER_BYTES_MAX:,} bytes")
             if time.monotonic() > until_s:
                 raise TimeoutError
         # Whoever reads piece by piece has to say that the answer is over, or the next question finds the connection in use.
