@@ -29,6 +29,7 @@ LEFT_OUT = (
 
 SINCE: Mapping[str, Any] = {
     "own_metrics": [],
+    "own_metrics_spared": [],
     "cluster_hosts": [],
     "profiled": None,
     "cpu.wakeups_per_s": None,

@@ -198,10 +198,10 @@ def test_the_largest_latency_is_told_with_what_stood_still(tmp_path_factory: pyt
             phase="measure",
             cores=2,
             stops_ms=None,
-            own=[OwnSeries(metric, "bookie-2", values)],
+            own=[OwnSeries(metric, "bookie-2", values, values)],
         )
         assert found is not None
-        assert [one.name for one in own_events([OwnSeries(metric, "bookie-2", values)])] == [
+        assert [one.name for one in own_events([OwnSeries(metric, "bookie-2", values, values)])] == [
             "bookie-2: time spent in syncs, unusually high"
         ]
         return sentences(raw.result().model_copy(update={"tail": found}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -416,9 +417,8 @@ def test_a_generator_that_was_late_while_the_host_took_the_cpu_is_tried_again() 
 def test_what_the_machine_may_have_cost_is_not_the_systems_limit(
     achieved: float, away_share: float | None, more: dict[str, float], by_machine: bool
 ) -> None:
-    shown = replace(
-        seen(10_000, achieved * 10_000), **{"disturbed_share": 0.3, "away_share": away_share, **more}
-    )
+    changes: dict[str, Any] = {"disturbed_share": 0.3, "away_share": away_share, **more}
+    shown = replace(seen(10_000, achieved * 10_000), **changes)
     found, _ = judge(shown, publish_ms_p99_max=50.0)
     assert not found.passed
     assert found.by_machine is by_machine

@@ -1,14 +1,14 @@
 """What the system's processes told of themselves, lined up with the trial's intervals.
 
 A counter becomes what it grew by per second between two readings that follow each other; where one is missing, or the process was started anew,
-nothing is known. A gauge is what it was at the end of the interval.
+nothing is known of the second. A gauge is what it was at the end of the interval. Between readings that lie further apart only means are known: `level`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +30,9 @@ class OwnSeries:
     metric: OwnMetric
     source: str
     values: Values
+    """As it was told of each interval by itself."""
+    level: Values
+    """The same, and between readings that lie further apart what it was in the mean."""
 
 
 def read_metrics(directory: Path) -> list[Row]:
@@ -53,46 +56,63 @@ def series(rows: Sequence[Row], told: Sequence[OwnMetric], lined_up: Series) -> 
         for name, source in sorted(groups):
             if name == metric.name:
                 mine = sorted(groups[name, source], key=lambda row: int(row["interval"]))
-                values = _values(mine, place, len(lined_up), is_counter=metric.kind == "counter")
-                found.append(OwnSeries(metric, source, values))
-    by_name = {(one.metric.name, one.source): one.values for one in found}
+                values, level = _values(mine, place, len(lined_up), is_counter=metric.kind == "counter")
+                found.append(OwnSeries(metric, source, values, level))
+    by_name = {(one.metric.name, one.source): one for one in found}
     return [_divided(one, by_name) for one in found if one.metric.role != "count"]
 
 
-def _divided(one: OwnSeries, by_name: dict[tuple[str, str], Values]) -> OwnSeries:
+def _divided(one: OwnSeries, by_name: dict[tuple[str, str], OwnSeries]) -> OwnSeries:
     """A metric that is told per operation; nothing is known where there was none."""
     if one.metric.per is None:
         return one
-    count = by_name.get((one.metric.per, one.source), np.full(len(one.values), np.nan))
-    values = np.full(len(one.values), np.nan)
+    count = by_name.get((one.metric.per, one.source))
+    if count is None:
+        unknown = np.full(len(one.values), np.nan)
+        return replace(one, values=unknown, level=unknown)
+    return replace(one, values=_per(one.values, count.values), level=_per(one.level, count.level))
+
+
+def _per(whole: Values, count: Values) -> Values:
+    values = np.full(len(whole), np.nan)
     is_known = np.nan_to_num(count) > 0
-    values[is_known] = one.values[is_known] / count[is_known]
-    return OwnSeries(one.metric, one.source, values)
+    values[is_known] = whole[is_known] / count[is_known]
+    return values
 
 
-def _values(rows: Sequence[Row], place: dict[int, int], length: int, *, is_counter: bool) -> Values:
-    values = np.full(length, np.nan)
+def _values(
+    rows: Sequence[Row], place: dict[int, int], length: int, *, is_counter: bool
+) -> tuple[Values, Values]:
+    """By interval, and with means in between."""
+    values, level = np.full(length, np.nan), np.full(length, np.nan)
     before: Row | None = None
     for row in rows:
         at = place.get(int(row["interval"]))
         if row["value"] is None or row["at_s"] is None:
             continue
-        if at is not None:
-            values[at] = _growth(before, row) if is_counter else float(row["value"])
+        told = _growth(before, row) if is_counter else float(row["value"])
+        since = int(row["interval"]) if before is None else int(before["interval"]) + 1
+        is_next = int(row["interval"]) - since < APART_INTERVALS_MAX
+        if at is not None and (is_next or not is_counter):
+            values[at] = told
+        between = [place[one] for one in range(since, int(row["interval"]) + 1) if one in place]
+        level[between] = told if is_counter or before is None else (float(before["value"]) + told) / 2.0
+        if at is not None and not is_counter:
+            level[at] = told
         before = row
-    return values
+    return values, level
 
 
 def _growth(before: Row | None, row: Row) -> float:
-    if before is None or int(row["interval"]) - int(before["interval"]) > APART_INTERVALS_MAX:
+    if before is None:
         return float("nan")
     passed_s, grown = float(row["at_s"]) - float(before["at_s"]), float(row["value"]) - float(before["value"])
     return grown / passed_s if passed_s > 0 and grown >= 0 else float("nan")
 
 
-def together(found: Sequence[OwnSeries]) -> Values:
-    """The processes of one metric put together; NaN where none is known."""
-    values = np.array([one.values for one in found])
+def together(found: Sequence[OwnSeries], *, by_interval: bool = False) -> Values:
+    """The levels of one metric, its processes put together; NaN where none is known. `by_interval`: only what was told of each interval by itself."""
+    values = np.array([one.values if by_interval else one.level for one in found])
     known = ~np.isnan(values).all(axis=0)
     whole = np.full(values.shape[1], np.nan)
     join = np.nansum if found[0].metric.together == "sum" else np.nanmax
@@ -112,14 +132,14 @@ def figures(found: Sequence[OwnSeries], inside: npt.NDArray[np.bool_]) -> list[O
     """What a result tells of each metric."""
     told = []
     for group in by_metric(found).values():
-        values = together(group)[inside]
-        known = values[~np.isnan(values)]
+        level, values = (together(group, by_interval=each)[inside] for each in (False, True))
+        known, single = level[~np.isnan(level)], values[~np.isnan(values)]
         told.append(
             OwnMetricFigures(
                 **group[0].metric.model_dump(),
                 sources=[one.source for one in group],
                 mean=float(known.mean()) if len(known) else None,
-                max=float(known.max()) if len(known) else None,
+                max=float(single.max()) if len(single) else None,
             )
         )
     return told

@@ -43,5 +43,6 @@ class OwnMetricFigures(OwnMetric):
     sources: list[str]
     """The processes that told it."""
     mean: float | None = None
+    """The processes put together; None where nothing is known of the measured phase."""
     max: float | None = None
-    """Of its values per interval, the processes put together; None where it was not told in the measured phase."""
+    """Of its values per interval; None where none was told of an interval of the measured phase by itself."""

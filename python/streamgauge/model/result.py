@@ -238,6 +238,8 @@ class TrialResult(Model):
     system_metrics: list[SystemMetric] = Field(default_factory=list)
     """What the system says of itself; empty where it has nothing of the kind."""
     own_metrics: list[OwnMetricFigures] = Field(default_factory=list)
+    own_metrics_spared: list[str] = Field(default_factory=list)
+    """Processes that were asked for them seldom, because an answer takes long: a sentence each."""
     """What the system's processes told of themselves, once per second (metrics.parquet); empty where they were not asked."""
     cluster_hosts: list[HostFigures] = Field(default_factory=list)
     """The cluster's machines that had agents; empty without."""

@@ -22,7 +22,7 @@ from streamgauge.model.security_file import KEY as SECURITY
 from streamgauge.model.security_file import read_security
 from streamgauge.model.system_kind import KindOf, KindType, SystemKind, check_security
 from streamgauge.model.system_metrics import KEY as METRICS
-from streamgauge.model.system_metrics import check_metrics, parse_metrics
+from streamgauge.model.system_metrics import MetricsAsked, check_metrics, parse_metrics
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.trust import NOBODY, Trust, untrusted
 from streamgauge.vocabulary.errors import InputError, Problem, SystemInputError, else_known, no_system
@@ -164,17 +164,21 @@ def _choose(item: str, overrides: SystemOverrides, known: Mapping[str, KindType]
             f"{item}: no version after '@'; expected for instance {name}@{system.default_version}"
         )
     level = _level(overrides.level, lambda message: Problem(f"--durability {message}"))
+    asked = _metrics_of(overrides)
     request = SystemRequest(
         version=version or None,
         nodes=_nodes(overrides.nodes, 1),
         level=level,
         connect=_addresses(overrides.connect, lambda message: Problem(f"--connect {message}")),
-        metrics=parse_metrics(
-            list(overrides.metrics), lambda message: Problem(f"--system-metrics {message}")
-        )[1],
+        metrics=asked.urls,
+        metrics_every_second=asked.every_second,
         agents=overrides.agents,
     )
     return _checked(item, system, request)
+
+
+def _metrics_of(overrides: SystemOverrides) -> MetricsAsked:
+    return parse_metrics(list(overrides.metrics), lambda message: Problem(f"--system-metrics {message}"))
 
 
 def _from_file(
@@ -222,16 +226,17 @@ def _from_file(
         )
     except InputError as error:
         problems.extend(error.problems)
-    has_metrics = True
-    metrics: tuple[str, ...] = ()
+    metrics = MetricsAsked()
     try:
-        has_metrics, metrics = parse_metrics(
+        metrics = parse_metrics(
             values.get(METRICS, True), lambda message: document.problem(f"metrics: {message}", (METRICS,))
         )
-        _, given = parse_metrics(
-            list(overrides.metrics), lambda message: Problem(f"--system-metrics {message}")
+        given = _metrics_of(overrides)
+        metrics = MetricsAsked(
+            metrics.wanted or given.every_second,
+            metrics.every_second or given.every_second,
+            given.urls or metrics.urls,
         )
-        metrics = given or metrics
     except InputError as error:
         problems.extend(error.problems)
     trusted = overrides.trust.covers(path)
@@ -250,8 +255,9 @@ def _from_file(
         source=str(path),
         tls=tls,
         security=reached,
-        has_metrics=has_metrics,
-        metrics=metrics,
+        has_metrics=metrics.wanted,
+        metrics=metrics.urls,
+        metrics_every_second=metrics.every_second,
         agents=overrides.agents or _agents(path, _as_list(values.get("agents"))),
         trusted=trusted,
     )

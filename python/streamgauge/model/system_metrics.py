@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,22 +12,38 @@ from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.vocabulary.errors import InputError, Problem, SystemInputError
 
 KEY = "metrics"
+EVERY_SECOND = "every-second"
 URLS_MAX = 64
 URL_CHARACTERS_MAX = 500
 
 
-def parse_metrics(value: Any, at: Callable[[str], Problem]) -> tuple[bool, tuple[str, ...]]:
-    """Whether metrics are wanted, and where they are. Raises InputError."""
+@dataclass(frozen=True)
+class MetricsAsked:
+    """What a file or an option says of a system's own metrics."""
+
+    wanted: bool = True
+    every_second: bool = False
+    urls: tuple[str, ...] = ()
+
+
+def parse_metrics(value: Any, at: Callable[[str], Problem]) -> MetricsAsked:
+    """Raises InputError."""
     if isinstance(value, bool):
-        return value, ()
+        return MetricsAsked(value)
     texts = value.split(",") if isinstance(value, str) else value
     if not isinstance(texts, list) or len(texts) > URLS_MAX:
-        raise InputError(at(f"expected at most {URLS_MAX} URLs, or false (do not read any), found {value!r}"))
-    return True, tuple(_url(str(text).strip(), at) for text in texts)
+        raise InputError(
+            at(
+                f"expected at most {URLS_MAX} URLs, {EVERY_SECOND}, or false (do not read any), found {value!r}"
+            )
+        )
+    said = [str(text).strip() for text in texts]
+    urls = tuple(_url(text, at) for text in said if text != EVERY_SECOND)
+    return MetricsAsked(every_second=EVERY_SECOND in said, urls=urls)
 
 
 def _url(text: str, at: Callable[[str], Problem]) -> str:
-    expected = "expected a URL such as http://10.0.0.5:9404/metrics"
+    expected = f"expected a URL such as http://10.0.0.5:9404/metrics, or {EVERY_SECOND}"
     try:
         parts = urlsplit(text)
         port = parts.port

@@ -58,6 +58,8 @@ class SystemRequest:
     """How clients reach a cluster that already runs (`connect`); None: in plain text, without credentials."""
     has_metrics: bool = True
     """Whether the system's own metrics are to be had, where it is started (key `metrics: false` says no)."""
+    metrics_every_second: bool = False
+    """Whether they are read every second, whatever that costs the system."""
     metrics: tuple[str, ...] = ()
     """Where a cluster that already runs tells its own metrics: URLs."""
     agents: tuple[str, ...] = ()

@@ -77,7 +77,13 @@ class Instruments:
         if sources:
             told = system.own_metrics
             self._record.update(own_metrics_told=[] if told is None else list(told.told))
-            self._own_metrics = OwnMetricSampler(start_s, INTERVAL_S, sources, self._directory.append_metrics)
+            self._own_metrics = OwnMetricSampler(
+                start_s,
+                INTERVAL_S,
+                sources,
+                self._directory.append_metrics,
+                every_interval=self._under.metrics_every_second,
+            )
             self._own_metrics.start()
 
     def watch_again(self) -> None:
@@ -98,8 +104,9 @@ class Instruments:
             agent.client.close()
         if self._own_metrics is not None:
             attempt("stop reading the system's metrics", self._own_metrics.stop)
-            for note in self._own_metrics.gaps():
+            for note in [*self._own_metrics.gaps(), *self._own_metrics.costs()]:
                 self._record.note(note)
+            self._record.update(own_metrics_spared=self._own_metrics.spared())
         if self._profiles is not None:
             attempt("stop profiling", self._profiles.stop)
         if self._awake is not None:

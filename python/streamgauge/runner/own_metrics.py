@@ -1,13 +1,14 @@
 """What a system measures of itself, read at the end of each interval of a trial (columns: model/result_columns.py, METRIC_COLUMNS).
 
 Every process is asked by a thread of its own: one that does not answer costs its own values of that moment, and nobody else's. Asking costs the process
-what it takes to answer, which is a part of what is measured: one that takes long is asked less often (`Pace`), two moments in a row each time, because
-counters tell rates by two readings that follow each other.
+what it takes to answer, and that is part of what is measured. So one that takes long is asked seldom (`Pace`): two moments in a row each time, as a counter
+tells what happened in a second by two readings that follow each other, and once more at the end, so that means are known.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +16,17 @@ from typing import Any
 
 from streamgauge.systems.base.own_metrics import MetricSource, NotRead, TooMuch
 from streamgauge.vocabulary.background import Background
-from streamgauge.vocabulary.format import plural, trimmed
+from streamgauge.vocabulary.format import percent, plural, trimmed
 
 ENDS_WITHIN_S = 2.0
 VALUE_MAX = 1e15
 LATE_SHARE_MAX = 0.5
 """What is asked later than this share of an interval after its end says more of the next one: a gap."""
-ANSWERING_SHARE_MAX = 0.02
-"""Of the time, for answers. Brokers tell some series for each topic, partition or subscription: of a thousand subscriptions it is megabytes."""
+ANSWERING_SHARE_MAX = 0.002
+"""Of the time, for answers, where not every second was asked for. What takes 30 ms of each second on a machine with two cores makes the 99th percentile of a
+system on a JVM up to eight times as high (docs/causes.md): so little of the time it may be that no percentile up to the 99th has it in it."""
+FIRST_PAUSE_MAX = 16
+"""Intervals that the first pause may have; each one after it twice as many. What a process answers first, it answers with code that is not compiled yet."""
 SILENT_INTERVALS_MAX = 16
 """The longest pause behind one that does not answer at all."""
 
@@ -33,11 +37,19 @@ class OwnMetricSampler:
     """Reads all processes until it is stopped. `start_s` is CLOCK_MONOTONIC at the schedule's start."""
 
     def __init__(
-        self, start_s: float, interval_s: float, sources: Sequence[MetricSource], sink: Sink
+        self,
+        start_s: float,
+        interval_s: float,
+        sources: Sequence[MetricSource],
+        sink: Sink,
+        *,
+        every_interval: bool = False,
     ) -> None:
+        """`every_interval`: whatever it costs."""
         self._lock = threading.Lock()
         self._sink = sink
-        self._readers = [_Reader(start_s, interval_s, source, self._keep) for source in sources]
+        share_max = 1.0 if every_interval else ANSWERING_SHARE_MAX
+        self._readers = [_Reader(start_s, interval_s, source, self._keep, share_max) for source in sources]
 
     def start(self) -> None:
         """Begins."""
@@ -55,6 +67,14 @@ class OwnMetricSampler:
         """A sentence for each process that did not always answer."""
         return [told for reader in self._readers if (told := reader.gaps()) is not None]
 
+    def costs(self) -> list[str]:
+        """A sentence for each process that worked more for answers than the measured system should."""
+        return [told for reader in self._readers if (told := reader.cost()) is not None]
+
+    def spared(self) -> list[str]:
+        """A sentence for each process that was asked seldom."""
+        return [told for reader in self._readers if (told := reader.spared()) is not None]
+
     def _keep(self, line: Mapping[str, Any]) -> None:
         with self._lock:
             self._sink(line)
@@ -63,50 +83,60 @@ class OwnMetricSampler:
 class Pace:
     """How many intervals are left out so that a process spends no more than its share of the time on answers."""
 
-    def __init__(self, interval_s: float) -> None:
-        self._interval_s = interval_s
-        self._owed_s = 0.0
-        """What answers took since the last pause."""
-        self._is_second = False
+    def __init__(self, interval_s: float, share_max: float = ANSWERING_SHARE_MAX) -> None:
+        self._paid_s = share_max * interval_s
+        """For each interval."""
+        self._first_s: float | None = None
+        """What the first answer of two took."""
+        self._costly = 0
+        """Pauses in a row."""
         self._silent = 0
         """Failures in a row."""
 
     def answered(self, took_s: float) -> int:
         """After an answer: intervals to leave out."""
         self._silent = 0
-        self._owed_s += took_s
-        pays_for = self._owed_s / (ANSWERING_SHARE_MAX * self._interval_s)
-        if pays_for > 1.0 and not self._is_second:
-            self._is_second = True
+        first_s, self._first_s = self._first_s, None
+        if first_s is None:
+            if took_s > self._paid_s:
+                self._first_s = took_s
+            else:
+                self._costly = 0
             return 0
-        self._owed_s, self._is_second = 0.0, False
-        return max(0, math.ceil(pays_for) - 2)
+        # The first answer of a process takes longer than any after it, so that the cheaper one counts, and the pause has to grow into what it should be.
+        pause = math.ceil(2.0 * min(first_s, took_s) / self._paid_s) - 2
+        if pause <= 0:
+            self._costly = 0
+            return 0
+        self._costly += 1
+        return min(pause, FIRST_PAUSE_MAX << (self._costly - 1))
 
     def failed(self, took_s: float, *, will_again: bool) -> int:
         """After none, or one that cannot be read. What stands still for a moment is asked again soon; who works for nothing is spared more and more, and where
         it is known that it will be for nothing the next time as well, at once."""
-        self._owed_s, self._is_second = 0.0, False
-        pays_for = took_s / (ANSWERING_SHARE_MAX * self._interval_s)
-        if pays_for <= 1.0:
+        self._first_s = None
+        if took_s <= self._paid_s:
             return 0
         self._silent += 1
-        return (
-            math.ceil(pays_for) - 1 if will_again else min(2 ** (self._silent - 1) - 1, SILENT_INTERVALS_MAX)
-        )
+        if will_again:
+            return math.ceil(took_s / self._paid_s) - 1
+        return min((1 << (self._silent - 1)) - 1, SILENT_INTERVALS_MAX)
 
 
 class _Reader(Background):
     """Asks one process."""
 
-    def __init__(self, start_s: float, interval_s: float, source: MetricSource, keep: Sink) -> None:
+    def __init__(
+        self, start_s: float, interval_s: float, source: MetricSource, keep: Sink, share_max: float
+    ) -> None:
         super().__init__(f"metrics of {source.name}", ENDS_WITHIN_S)
         self._start_s, self._interval_s = start_s, interval_s
         self._source, self._keep = source, keep
         self._asked = self._missed = 0
-        self._pauses: list[tuple[int, int]] = []
-        """First and end of the moments that were left out."""
-        self._longest_s = 0.0
-        self._pace = Pace(interval_s)
+        self._left_out = 0
+        self._answers_s: list[float] = []
+        """What each one took."""
+        self._pace = Pace(interval_s, share_max)
         self._reason = ""
 
     def end(self) -> None:
@@ -115,24 +145,51 @@ class _Reader(Background):
 
     def gaps(self) -> str | None:
         """What was missed, as a sentence."""
-        last = int((time.monotonic() - self._start_s) / self._interval_s)
-        spared = sum(max(0, min(until, last) - begin) for begin, until in self._pauses)
-        moments = plural(self._asked + spared, "moment")
-        whose = f"the metrics of {self._source.name} have a gap at"
-        longest = f"an answer took up to {trimmed(1e3 * self._longest_s, 2)} ms, which is work that a measured system does for nobody"
         if not self._missed:
-            return f"{whose} {spared} of {moments}: {longest}" if spared else None
-        more = f", and at {spared} more: {longest}" if spared else ""
-        return f"{whose} {self._missed} of {moments}: {self._reason}{more}"
+            return None
+        return (
+            f"the metrics of {self._source.name} have a gap at {self._missed} of {plural(self._asked, 'moment')}: "
+            f"{self._reason}"
+        )
+
+    def cost(self) -> str | None:
+        """That it has worked for answers, where it was asked all the same."""
+        spent_s = sum(self._answers_s)
+        share = spent_s / (self._asked * self._interval_s) if self._asked else 0.0
+        if self._left_out or share <= ANSWERING_SHARE_MAX:
+            return None
+        return (
+            f"{self._source.name} worked on its metrics for {percent(share, 1)} of the time, because every second was asked for: "
+            "that much is in its latency, and in the higher percentiles more"
+        )
+
+    def spared(self) -> str | None:
+        """That it was not asked at every moment."""
+        if not self._left_out:
+            return None
+        took_ms = 1e3 * statistics.median(self._answers_s) if self._answers_s else 0.0
+        return (
+            f"{self._source.name} was asked at {self._asked} of {plural(self._asked + self._left_out, 'moment')}: an answer takes {trimmed(took_ms, 2)} ms, "
+            "in which it works for nobody's messages"
+        )
 
     def _run(self) -> None:
         index = max(0, int((time.monotonic() - self._start_s) / self._interval_s + 1.0))
+        pause = 0
         while not self._stop.wait(max(0.0, self._start_s + index * self._interval_s - time.monotonic())):
+            self._left_out += pause
             pause = self._look(index)
-            passed = int((time.monotonic() - self._start_s) / self._interval_s)
-            following = max(index + 1, passed if self._is_early(passed) else passed + 1)
-            index = following + pause
-            self._pauses.append((following, index))
+            passed = self._passed()
+            index = max(index + 1, passed if self._is_early(passed) else passed + 1) + pause
+        # What its counters have come to.
+        last = self._passed()
+        if pause and 0 < last < index:
+            self._left_out += max(0, pause - (index - last))
+            self._look(last)
+
+    def _passed(self) -> int:
+        """Intervals that have ended."""
+        return int((time.monotonic() - self._start_s) / self._interval_s)
 
     def _is_early(self, index: int) -> bool:
         late_s = time.monotonic() - self._start_s - index * self._interval_s
@@ -168,6 +225,5 @@ class _Reader(Background):
         return self._pace.answered(took_s)
 
     def _took(self, began_s: float) -> float:
-        took_s = time.monotonic() - began_s
-        self._longest_s = max(self._longest_s, took_s)
-        return took_s
+        self._answers_s.append(time.monotonic() - began_s)
+        return self._answers_s[-1]

@@ -96,6 +96,11 @@ class UnderTest:
         )
         self._note_security()
 
+    @property
+    def metrics_every_second(self) -> bool:
+        """Whether the system's own metrics are wanted so, whatever that costs it."""
+        return self._plan.choice.request.metrics_every_second
+
     def _reach_agents(self) -> None:
         """Agents on the cluster's machines, and what those can do where that may be tried."""
         request = self._plan.choice.request

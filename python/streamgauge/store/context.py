@@ -101,6 +101,7 @@ class TrialContext(Model):
     """Figures that the workers cannot tell, and why."""
     system_metrics: list[SystemMetric] = Field(default_factory=list)
     own_metrics_told: list[OwnMetric] = Field(default_factory=list)
+    own_metrics_spared: list[str] = Field(default_factory=list)
     """What the system's processes were asked for, once per second."""
     hosts: list[ClusterHost] = Field(default_factory=list)
     """The cluster's machines that have agents."""

@@ -77,7 +77,7 @@ def run(
         typer.Option(
             "--system-metrics",
             metavar="URL[,...]",
-            help="With --connect: where the cluster's processes tell their own metrics; read once per second.",
+            help="With --connect: where the cluster's processes tell their own metrics. And every-second: read them each second, which slows a system down.",
         ),
     ] = None,
     agents: Annotated[
