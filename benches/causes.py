@@ -129,7 +129,7 @@ def started(name: str, cause: str, seconds: int, seed: str) -> Iterator[Under]:
             )
         ]
         words += ["--fault", ",".join(changes)]
-    yield Under(words, None, None)
+    yield Under([*words, "--system-metrics", "every-second"], None, None)
 
 
 def connection_of(running: RunningSystem) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def attached(name: str, cause: str, *_: object) -> Iterator[Under]:
         said = {
             "system": name,
             **connection_of(running),
-            "metrics": [source.url for source in running.metric_sources()],
+            "metrics": ["every-second", *(source.url for source in running.metric_sources())],
             "agents": ready_address(log),
         }
         file.write_text(yaml.safe_dump(said), "utf-8")
