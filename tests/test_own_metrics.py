@@ -369,3 +369,23 @@ def test_metrics_of_a_cluster_that_runs_are_read_where_the_file_or_the_option_sa
     assert not choice.request.has_metrics
     with pytest.raises(InputError, match="already runs"):
         choose_systems("nats", given, systems())
+
+
+def test_every_second_is_read_where_the_file_or_the_option_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+
+    def asked(metrics: str, *given: str) -> tuple[bool, bool, tuple[str, ...]]:
+        path.write_text(f"system: nats\nconnect: 127.0.0.1:4222\nmetrics: {metrics}\n")
+        [choice] = choose_systems(str(path), SystemOverrides(metrics=given), systems())
+        request = choice.request
+        return request.has_metrics, request.metrics_every_second, request.metrics
+
+    url = "http://127.0.0.1:8222"
+    assert asked("true") == (True, False, ())
+    assert asked("every-second") == (True, True, ())
+    assert asked(f"[every-second, '{url}']") == (True, True, (url,))
+    assert asked(f"['{url}']", "every-second") == (True, True, (url,))
+    assert asked("false", "every-second") == (True, True, ())
+    [choice] = choose_systems("kafka", SystemOverrides(metrics=("every-second",)), systems())
+    assert choice.request.metrics_every_second
+    assert not choose_systems("kafka", SystemOverrides(), systems())[0].request.metrics_every_second

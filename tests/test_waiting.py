@@ -12,7 +12,7 @@ from streamgauge.vocabulary.waiting import wait_until
 SOURCES = Path(__file__).resolve().parent.parent / "python" / "streamgauge"
 PACING = {
     "vocabulary/waiting.py:wait_until": "the one that waits",
-    "runner/settle.py:settle": "the second over which the CPU is measured",
+    "runner/settle.py:settle": "the time over which the CPU is measured",
     "runner/search.py:search": "a rest between probes",
     "runner/search.py:_touch": "for so long new topics are written to",
     "runner/search.py:_watch": "paces the pulling of intervals",

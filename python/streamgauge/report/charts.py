@@ -68,6 +68,7 @@ def data(run: Run) -> dict[str, Any]:
         "subjects": subjects,
         "trials": trials,
         "own": _own_charts(run, trials),
+        "ownSpared": list(dict.fromkeys(said for trial in run.results for said in trial.own_metrics_spared)),
         "stepsPerDecade": CURVE_STEPS_PER_DECADE,
     }
 

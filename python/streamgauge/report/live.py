@@ -93,6 +93,7 @@ def empty_island() -> dict[str, Any]:
         "trials": [],
         # What systems tell of themselves is read when the trial is over.
         "own": [],
+        "ownSpared": [],
         "stepsPerDecade": CURVE_STEPS_PER_DECADE,
         "live": True,
     }

@@ -10,16 +10,18 @@ from streamgauge.runner.observer import Observer
 
 SETTLE_WITHIN_S = 10.0
 SETTLE_SHARE = 0.15
-"""The system is settled when all its processes together use less than this share of one core for a second."""
+"""The system is settled when all its processes together use less than this share of one core for as long as is looked."""
+LOOK_S, LOOK_KEPT_S = 1.0, 0.5
+"""One that has just started loads its classes in fits and starts; one that the trial before has left has come to rest, or not."""
 
 
-def settle(name: str, pids: Sequence[int], observer: Observer) -> bool:
+def settle(name: str, pids: Sequence[int], observer: Observer, look_s: float) -> bool:
     """Waits until the processes have come to rest; False when they had not within SETTLE_WITHIN_S."""
     deadline_s = time.monotonic() + SETTLE_WITHIN_S
     before_s = _cpu_s(pids)
     while time.monotonic() < deadline_s:
         began_s = time.monotonic()
-        time.sleep(1.0)
+        time.sleep(look_s)
         spent_s = _cpu_s(pids)
         share = (spent_s - before_s) / (time.monotonic() - began_s)
         if share < SETTLE_SHARE:

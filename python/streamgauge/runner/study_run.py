@@ -8,6 +8,7 @@ budget, what is left of it after the plan's rounds goes to further rounds of the
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -182,8 +183,10 @@ class StudyRun(Run):
         budget_s = self._study.budget_s
         has_time = budget_s is None or AGAIN_SHARE * budget_s >= PROBES_AGAIN_MAX * PROBE_AGAIN_S
         compares = when != "before" and has_time
+        # What is as it was takes one look to see.
+        takes = itertools.chain([machine.probe] if compares else [], itertools.repeat(machine.steady_probe))
         found = lasting(
-            lambda: machine.steady_probe(self._gauge, self._data_directory(), when),
+            lambda: next(takes)(self._gauge, self._data_directory(), when),
             self._probes[-1:] if compares else (),
         )
         return {**found, NEXT_TRIAL: self._following()}

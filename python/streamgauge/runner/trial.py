@@ -33,7 +33,7 @@ from streamgauge.runner.plan import TrialPlan
 from streamgauge.runner.record import TrialRecord
 from streamgauge.runner.request import quiet_stop_s, ready_within_s, stop_s, waits_for_quiet
 from streamgauge.runner.search import Bench, search
-from streamgauge.runner.settle import SETTLE_WITHIN_S, settle
+from streamgauge.runner.settle import LOOK_KEPT_S, LOOK_S, SETTLE_WITHIN_S, settle
 from streamgauge.runner.topics import Topics, check_room
 from streamgauge.runner.under_test import UnderTest
 from streamgauge.store.context import TrialContext
@@ -196,7 +196,8 @@ class TrialRunner:
         if note:
             self._record.note(note)
         pids = [process.pid for process in self._under.running.processes()]
-        if not settle(self._plan.choice.name, pids, self._observer):
+        look_s = LOOK_KEPT_S if self._under.running.has_run else LOOK_S
+        if not settle(self._plan.choice.name, pids, self._observer, look_s):
             self._record.note(
                 f"the system was still busy with itself {SETTLE_WITHIN_S:g} s after it had started"
             )

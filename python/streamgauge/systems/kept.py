@@ -41,9 +41,9 @@ class KeptRunning(RunningSystem):
     kept = True
 
     @classmethod
-    def of(cls, running: RunningSystem) -> Self:
-        """The view of a trial on a system that goes on after it."""
-        return _laid_over(cls, running)
+    def of(cls, running: RunningSystem, *, has_run: bool) -> Self:
+        """The view of a trial on a system that goes on after it. `has_run`: a trial before."""
+        return _laid_over(cls, running, has_run=has_run)
 
     def stop(self) -> None:
         """Nothing: the next trial goes on with it."""
@@ -76,6 +76,7 @@ class KeptSystem(System):
         block = self._block
         if block.running is not None and block.running.failure() is not None:
             self.end()
+        has_run = block.running is not None
         if block.running is None:
             require(block.system, request)
             block.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,7 +89,7 @@ class KeptSystem(System):
                 raise
         else:
             progress(f"{self.title} runs already")
-        return KeptRunning.of(block.running)
+        return KeptRunning.of(block.running, has_run=has_run)
 
     def end(self) -> None:
         """Stops the instance and removes its data. Idempotent."""

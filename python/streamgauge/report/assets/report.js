@@ -213,7 +213,10 @@ const Report = (() => {
     Plots.forget(grid);
     grid.replaceChildren();
     const shown = data.own.filter((one) => visible().some(([subject]) => trialsOf(subject).some((trial) => trial.series[one.name])));
-    for (const id of ["own-title", "own-hint"]) document.getElementById(id).hidden = shown.length === 0;
+    const spared = document.getElementById("own-spared");
+    spared.textContent = data.ownSpared.map((said) => `${said}.`).join(" ");
+    spared.hidden = data.ownSpared.length === 0;
+    for (const id of ["own-title", "own-hint"]) document.getElementById(id).hidden = shown.length === 0 && spared.hidden;
     for (const one of shown) {
       const figure = document.createElement("figure");
       figure.className = "chart";

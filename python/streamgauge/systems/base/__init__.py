@@ -92,6 +92,8 @@ class RunningSystem(abc.ABC):
     """True for a cluster that was running already: it is never stopped or wiped."""
     kept: bool = False
     """True for one that goes on after the trial: what the trial made in it, the trial removes."""
+    has_run: bool = False
+    """True where a trial before has gone on it."""
 
     @property
     @abc.abstractmethod
