@@ -23,8 +23,8 @@ VALUE_MAX = 1e15
 LATE_SHARE_MAX = 0.5
 """What is asked later than this share of an interval after its end says more of the next one: a gap."""
 ANSWERING_SHARE_MAX = 0.002
-"""Of the time, for answers, where not every second was asked for. What takes 30 ms of each second on a machine with two cores makes the 99th percentile of a
-system on a JVM up to eight times as high (docs/causes.md): so little of the time it may be that no percentile up to the 99th has it in it."""
+"""Of the time, for answers, where not every second was asked for: so little that no percentile up to the 99th has them in it. Pulsar's take 30 to 60 ms, and
+asked for each second on two cores they made its 99th percentile about four times as high (docs/causes.md)."""
 FIRST_PAUSE_MAX = 16
 """Intervals that the first pause may have; each one after it twice as many. What a process answers first, it answers with code that is not compiled yet."""
 SILENT_INTERVALS_MAX = 16
@@ -48,8 +48,10 @@ class OwnMetricSampler:
         """`every_interval`: whatever it costs."""
         self._lock = threading.Lock()
         self._sink = sink
-        share_max = 1.0 if every_interval else ANSWERING_SHARE_MAX
-        self._readers = [_Reader(start_s, interval_s, source, self._keep, share_max) for source in sources]
+        self._readers = [
+            _Reader(start_s, interval_s, source, self._keep, every_interval=every_interval)
+            for source in sources
+        ]
 
     def start(self) -> None:
         """Begins."""
@@ -127,7 +129,7 @@ class _Reader(Background):
     """Asks one process."""
 
     def __init__(
-        self, start_s: float, interval_s: float, source: MetricSource, keep: Sink, share_max: float
+        self, start_s: float, interval_s: float, source: MetricSource, keep: Sink, *, every_interval: bool
     ) -> None:
         super().__init__(f"metrics of {source.name}", ENDS_WITHIN_S)
         self._start_s, self._interval_s = start_s, interval_s
@@ -136,7 +138,8 @@ class _Reader(Background):
         self._left_out = 0
         self._answers_s: list[float] = []
         """What each one took."""
-        self._pace = Pace(interval_s, share_max)
+        self._every_interval = every_interval
+        self._pace = Pace(interval_s, 1.0 if every_interval else ANSWERING_SHARE_MAX)
         self._reason = ""
 
     def end(self) -> None:
@@ -156,7 +159,7 @@ class _Reader(Background):
         """That it has worked for answers, where it was asked all the same."""
         spent_s = sum(self._answers_s)
         share = spent_s / (self._asked * self._interval_s) if self._asked else 0.0
-        if self._left_out or share <= ANSWERING_SHARE_MAX:
+        if not self._every_interval or share <= ANSWERING_SHARE_MAX:
             return None
         return (
             f"{self._source.name} worked on its metrics for {percent(share, 1)} of the time, because every second was asked for: "
