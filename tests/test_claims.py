@@ -11,7 +11,7 @@ import pytest
 from streamgauge.analysis.drift import around, drifts
 from streamgauge.inference.checks import Sample
 from streamgauge.inference.claims import Judged, Question, judge
-from streamgauge.inference.contrast import Between, Value
+from streamgauge.inference.contrast import Between, Value, quotients
 from streamgauge.model.study_file import CheckFile, ClaimFile
 
 Ends = tuple[float, float]
@@ -246,3 +246,66 @@ def test_a_period_and_its_swing_are_found_in_a_series(monkeypatch: pytest.Monkey
     period_s = study_figures.value(measured, "period_s.end_to_end_mean")
     assert period_s == pytest.approx(90, rel=0.05)
     assert study_figures.value(measured, "swing_ms.end_to_end_mean") == pytest.approx(2.0, rel=0.3)
+
+
+def of_two_figures(figures: Mapping[str, Mapping[str, Sequence[float]]], cell: str, **check: Any) -> Judged:
+    """A claim on p99.9 over p99 of the same trials. `figures`: figure -> cell -> a value per round."""
+
+    def sample(of: str, figure: str) -> Sample:
+        return sample_of(figures[figure].get(of, ()), system=of)
+
+    test = CheckFile(figure="publish_ms.p99_9", of="publish_ms.p99", ratio=[cell, cell], **check)
+    claim = ClaimFile(claim="so it is", tests=[test])
+    question = Question([claim], list(figures["publish_ms.p99"]), sample, lambda _cell, _figure: None)
+    return judge(question)[0]
+
+
+def test_two_figures_of_one_trial_vary_together() -> None:
+    """Whatever a trial met is in both of them: how much p99.9 differs between cells, or from round to round, says nothing of their quotient."""
+    random = np.random.default_rng(4)
+    p99 = {cell: np.exp(random.normal(1.0, 1.0, 4)) for cell in "abcdef"}
+    p99_9 = {cell: values * np.exp(random.normal(1.2, 0.1, 4)) for cell, values in p99.items()}
+    figures = {
+        "publish_ms.p99": {cell: values.tolist() for cell, values in p99.items()},
+        "publish_ms.p99_9": {cell: values.tolist() for cell, values in p99_9.items()},
+    }
+    found = of_two_figures(figures, "b", below=1.5)
+    assert found.verdict == "refuted"
+    measured = found.tests[0].measured
+    assert measured is not None
+    assert measured.interval is not None
+    assert measured.interval[1] / measured.interval[0] < 1.6
+    assert measured.interval[0] < np.exp(1.2) < measured.interval[1]
+    # What is not known of a trial is no part of it, and a zero has no quotient.
+    figures["publish_ms.p99"]["b"][0] = 0.0
+    figures["publish_ms.p99_9"]["b"] = figures["publish_ms.p99_9"]["b"][:3]
+    assert of_two_figures(figures, "b", below=1.5).verdict == "undecided"
+
+
+def test_bounds_of_either_figure_are_bounds_of_their_quotient() -> None:
+    exact = [Value(6.0, 1, 1), Value(8.0, 2, 2)]
+    ends = [Between(2.0, 4.0, 1, 1), Between(0.0, 2.0, 2, 2), Between(1.0, 2.0, 3, 3)]
+    assert quotients(exact, ends) == (Between(1.5, 3.0, 1, 1),)
+    assert quotients(ends, exact) == (Between(2.0 / 6.0, 4.0 / 6.0, 1, 1), Between(0.0, 0.25, 2, 2))
+    assert quotients(exact, exact) == (Value(1.0, 1, 1), Value(1.0, 2, 2))
+    open_end = [Between(9.0, math.inf, 1, 1)]
+    assert quotients(open_end, exact) == (Between(1.5, math.inf, 1, 1),)
+
+
+@pytest.mark.parametrize("rounds", [3, 5])
+def test_a_quotient_at_its_bound_is_seldom_said_to_be_beyond_it(rounds: int) -> None:
+    random, studies, wrong = np.random.default_rng(7), 300, 0
+    for _ in range(studies):
+        loudness = np.exp(random.normal(0.0, 0.7, 6))
+        p99 = {cell: np.exp(random.normal(1.0, 0.5, rounds)) for cell in "abcdef"}
+        quotient = {
+            cell: 1.5 * np.exp(loud * random.normal(0.0, 0.2, rounds))
+            for cell, loud in zip("abcdef", loudness, strict=True)
+        }
+        figures = {
+            "publish_ms.p99": {cell: values.tolist() for cell, values in p99.items()},
+            "publish_ms.p99_9": {cell: (p99[cell] * quotient[cell]).tolist() for cell in p99},
+        }
+        wrong += of_two_figures(figures, "b", below=1.5).verdict in ("holds", "refuted")
+    chance = 2.0 * (0.05 * 0.95 * studies) ** 0.5
+    assert wrong <= 1.3 * 0.05 * studies + chance, wrong

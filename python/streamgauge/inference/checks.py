@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from streamgauge.inference.contrast import Between, Spreads, Value, ratio, single
+from streamgauge.inference.contrast import Between, Spreads, Value, quotients, ratio, single
 from streamgauge.inference.looks import ALPHA, ROUNDS_MIN
 from streamgauge.inference.margins import margin_of
 from streamgauge.inference.number import Bounded, Number
@@ -120,18 +120,26 @@ class Numbers:
     def __init__(self, cells: Sequence[str], sample: SampleOf) -> None:
         self.sample = sample
         self._cells = cells
-        self._spreads: dict[str, Spreads] = {}
+        self._spreads: dict[tuple[str, str | None], Spreads] = {}
 
-    def _spread(self, figure: str) -> Spreads:
-        if figure not in self._spreads:
-            samples: Mapping[str, Sequence[Value]] = {
-                cell: self.sample(cell, figure).values for cell in self._cells
-            }
-            self._spreads[figure] = Spreads(figure, samples)
-        return self._spreads[figure]
+    def _spread(self, figure: str, of: str | None = None) -> Spreads:
+        """Of a figure or, with `of`, of its quotient by another of the same trial."""
+        if (figure, of) not in self._spreads:
+            samples: dict[str, list[Value]] = {}
+            for cell in self._cells:
+                values = self.sample(cell, figure).values
+                told = values if of is None else quotients(values, self.sample(cell, of).values)
+                samples[cell] = [one for one in told if isinstance(one, Value)]
+            self._spreads[figure, of] = Spreads(figure, samples)
+        return self._spreads[figure, of]
 
     def of(self, test: CheckFile) -> list[Number | Bounded] | None:
         """The test's numbers: one, or of a spread all ratios of two cells; None where one of them is not known."""
+        if test.of is not None and len(set(test.cells)) == 1:
+            cell = test.cells[0]
+            told = quotients(self.sample(cell, test.figure).all, self.sample(cell, test.of).all)
+            number = single(cell, told, self._spread(test.figure, test.of))
+            return None if number is None else [number]
         found = [
             single(cells[0], self.sample(cells[0], test.figure).all, self._spread(test.figure))
             if len(cells) == 1

@@ -242,6 +242,31 @@ def ratio(
     return None if found.low is None and found.high is None else found
 
 
+def quotients(
+    other: Sequence[Value | Between], base: Sequence[Value | Between]
+) -> tuple[Value | Between, ...]:
+    """Other over base, trial by trial, where a trial has both and neither is 0: two figures of one trial have in common whatever the trial met, and how much
+    their quotient varies is not told by how much either does."""
+    bases = {one.round: one for one in base}
+    found: list[Value | Between] = []
+    for one in other:
+        below = bases.get(one.round)
+        if below is None:
+            continue
+        if isinstance(one, Value) and isinstance(below, Value):
+            if min(one.value, below.value) > 0:
+                found.append(Value(one.value / below.value, one.round, one.start))
+            continue
+        (low, high), (least, most) = _edges(one), _edges(below)
+        if least > 0:
+            found.append(Between(low / most, high / least, one.round, one.start))
+    return tuple(found)
+
+
+def _edges(one: Value | Between) -> tuple[float, float]:
+    return (one.value, one.value) if isinstance(one, Value) else (one.at_least, one.at_most)
+
+
 def _ratio(
     cells: Sequence[str], other: Sequence[Value], base: Sequence[Value], spreads: Spreads
 ) -> Number | None:
