@@ -21,7 +21,7 @@ import scipy
 from streamgauge.inference.experience import RUN_SHARE, spread_of
 from streamgauge.inference.looks import ROUNDS_MIN
 from streamgauge.inference.number import Bounded, Number
-from streamgauge.inference.spread import CELLS_MIN, Common, Own, common
+from streamgauge.inference.spread import CELLS_MIN, Common, Own, common, highest
 
 EXPERIENCE_FREEDOM = 4.0
 """How much the spreads of experience.py count where a study has too few cells to tell."""
@@ -73,6 +73,7 @@ class Spreads:
             for cell, row in logs.items()
         ]
         self._alone = common(alone, Common(prior, EXPERIENCE_FREEDOM))
+        self._most = {cell: highest(one) for cell, one in zip(logs, alone, strict=True)}
         experience = Common(2.0 * prior, EXPERIENCE_FREEDOM)
         own = {
             frozenset(two): _variance(_differences(logs[two[0]], logs[two[1]]))
@@ -117,7 +118,8 @@ class Spreads:
             # Each difference has the cell's own variance and another's; those among the others tell how much that is. A quiet one among loud ones may be quiet
             # by chance.
             louder = statistics.fmean(mine) - statistics.fmean(others) / 2.0 if others else usual
-            noises[cell] = max(louder, usual)
+            # Alone it varies by its noise and by what its starts do, so that it is no noisier than that.
+            noises[cell] = min(max(louder, usual), self._most[cell])
         return noises
 
     def _noise_of(self, two: Iterable[str]) -> float:
