@@ -28,6 +28,7 @@ def test_a_slow_disk_is_named_by_what_the_log_told_of_itself(real_gauge: Path, t
         for fault in (f"fsync-delay={DELAY_MS}ms:1@{at_s}s", f"fsync-delay=0ms:1@{1000 * at_s + LASTS_MS}ms")
     ]
     asked = ["--rate", "500", "--warmup", "3s", "--duration", f"{DURATION_S}s", "--durability", "L3"]
+    asked += ["--system-metrics", "every-second"]
     with lab(
         real_gauge, tmp_path, "run", "1-topic-1-partition-1kb", *asked, "--fault", ",".join(faults)
     ) as process:
