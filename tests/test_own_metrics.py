@@ -382,10 +382,15 @@ def test_every_second_is_read_where_the_file_or_the_option_says_so(tmp_path: Pat
 
     url = "http://127.0.0.1:8222"
     assert asked("true") == (True, False, ())
-    assert asked("every-second") == (True, True, ())
     assert asked(f"[every-second, '{url}']") == (True, True, (url,))
     assert asked(f"['{url}']", "every-second") == (True, True, (url,))
-    assert asked("false", "every-second") == (True, True, ())
+    with pytest.raises(InputError, match="needs the URLs at which its processes tell them"):
+        asked("every-second")
+    with pytest.raises(InputError, match="needs the URLs at which its processes tell them"):
+        asked("true", "every-second")
+    path.write_text("system: nats\nmetrics: false\n")
+    [choice] = choose_systems(str(path), SystemOverrides(metrics=("every-second",)), systems())
+    assert (choice.request.has_metrics, choice.request.metrics_every_second) == (True, True)
     [choice] = choose_systems("kafka", SystemOverrides(metrics=("every-second",)), systems())
     assert choice.request.metrics_every_second
     assert not choose_systems("kafka", SystemOverrides(), systems())[0].request.metrics_every_second

@@ -73,5 +73,9 @@ def check_metrics(system: SystemKind, request: SystemRequest) -> None:
         raise SystemInputError(
             f"{where}agents: are for a cluster that already runs (key connect); what streamgauge starts is on this machine, which it watches itself"
         )
-    if request.metrics and not system.tells_metrics:
+    if request.metrics_every_second and request.connect and not request.metrics:
+        raise SystemInputError(
+            f"{where}metrics: {EVERY_SECOND} of a cluster that already runs (key connect) needs the URLs at which its processes tell them, too"
+        )
+    if (request.metrics or request.metrics_every_second) and not system.tells_metrics:
         raise SystemInputError(f"{where}metrics: {system.title} declares none that could be read")
