@@ -212,8 +212,8 @@ def test_the_first_answers_of_a_process_cost_more_and_are_not_held_against_it() 
 
 def test_who_stands_still_is_asked_again_soon_and_who_works_for_nothing_is_not() -> None:
     pace = Pace(1.0)
-    stalled = [pace.failed(0.8, will_again=False) for _ in range(7)]
-    assert stalled == [0, 1, 3, 7, 15, 16, 16]
+    stalled = [pace.failed(0.8, will_again=False) for _ in range(9)]
+    assert stalled == [0, 1, 3, 7, 15, 31, 63, 64, 64]
     assert pace.answered(0.01) == 0
     assert pace.failed(0.8, will_again=False) == 0, "what has answered since begins anew"
     assert [pace.failed(0.0005, will_again=False) for _ in range(9)] == [0] * 9, "a refusal costs nothing"

@@ -27,7 +27,7 @@ ANSWERING_SHARE_MAX = 0.002
 asked for each second on two cores they made its 99th percentile about four times as high (docs/causes.md)."""
 FIRST_PAUSE_MAX = 16
 """Intervals that the first pause may have; each one after it twice as many. What a process answers first, it answers with code that is not compiled yet."""
-SILENT_INTERVALS_MAX = 16
+SILENT_INTERVALS_MAX = 64
 """The longest pause behind one that does not answer at all."""
 
 Sink = Callable[[Mapping[str, Any]], None]
