@@ -243,7 +243,8 @@ def test_answers_that_are_too_long_are_hardly_asked_for(tmp_path: Path) -> None:
     ]
     [said] = sampler.spared()
     assert said.startswith("a was asked at 2 of 2")
-    assert ": an answer takes 30" in said
+    took_ms = float(said.partition("an answer takes ")[2].partition(" ms")[0])
+    assert took_ms >= 30, "as long as it sleeps, and what a busy machine adds"
     assert not sampler.costs()
 
 
