@@ -19,17 +19,17 @@ import json
 import random
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 import yaml
 from causes import connection_of
+from lab_runs import LAB
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.base.own_metrics import MetricSource, NotRead
@@ -74,6 +74,18 @@ def measure(running: RunningSystem, seconds: int, *, is_read: bool) -> tuple[flo
     return sum(spent) / seconds, (broker_s(running) - before_s) / seconds
 
 
+@contextlib.contextmanager
+def started(name: str) -> Iterator[tuple[RunningSystem, Path]]:
+    """The system, and a directory that is removed with it."""
+    with tempfile.TemporaryDirectory(prefix="streamgauge-bench-") as text:
+        running = systems()[name].start(SystemRequest(), Path(text) / name, lambda _: None)
+        try:
+            yield running, Path(text)
+        finally:
+            running.stop()
+            running.wipe()
+
+
 HOW = {"every second": ["every-second"], "seldom": [], "not at all": None}
 
 
@@ -90,8 +102,7 @@ def latencies(
             said["metrics"] = [*urls, *(source.url for source in running.metric_sources())]
         (directory / "system.yaml").write_text(yaml.safe_dump(said), "utf-8")
         load = ["--rate", rate, "--warmup", "2s", "--duration", f"{seconds}s"]
-        lab = [sys.executable, "-c", "from streamgauge.cli.app import main; main()"]
-        command = [*lab, "run", "1-topic-16-partitions-1kb", "--system", "system.yaml", *load]
+        command = [str(LAB), "run", "1-topic-16-partitions-1kb", "--system", "system.yaml", *load]
         ended = subprocess.run(command, cwd=directory, capture_output=True, text=True)
         if ended.returncode not in (0, 1):
             raise SystemExit(ended.stderr)
@@ -127,31 +138,21 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.rate:
         for name in asked.systems or list(systems()):
-            with tempfile.TemporaryDirectory(prefix="streamgauge-bench-") as text:
-                running = systems()[name].start(SystemRequest(), Path(text) / name, lambda _: None)
-                try:
-                    latencies(name, running, Path(text), asked.rate, asked.seconds, asked.rounds, asked.seed)
-                finally:
-                    running.stop()
-                    running.wipe()
+            with started(name) as (running, directory):
+                latencies(name, running, directory, asked.rate, asked.seconds, asked.rounds, asked.seed)
         return
     print(f"{'system':12} {'processes':>9} {'lab, % of a core':>17} {'broker, % of a core':>20}")
     for name in asked.systems or list(systems()):
-        with tempfile.TemporaryDirectory(prefix="streamgauge-bench-") as directory:
-            running = systems()[name].start(SystemRequest(), Path(directory) / name, lambda _: None)
-            try:
-                sources = running.metric_sources()
-                for source in sources:
-                    for _ in range(WARM_READS):
-                        with contextlib.suppress(NotRead):
-                            source.read()
-                rounds: Mapping[bool, list[tuple[float, float]]] = {True: [], False: []}
-                for _ in range(asked.rounds):
-                    for is_read in (True, False):
-                        rounds[is_read].append(measure(running, asked.seconds, is_read=is_read))
-            finally:
-                running.stop()
-                running.wipe()
+        with started(name) as (running, _):
+            sources = running.metric_sources()
+            for source in sources:
+                for _ in range(WARM_READS):
+                    with contextlib.suppress(NotRead):
+                        source.read()
+            rounds: Mapping[bool, list[tuple[float, float]]] = {True: [], False: []}
+            for _ in range(asked.rounds):
+                for is_read in (True, False):
+                    rounds[is_read].append(measure(running, asked.seconds, is_read=is_read))
         lab = statistics.median(lab for lab, _ in rounds[True])
         broker = statistics.median(
             one[1] - other[1] for one, other in zip(rounds[True], rounds[False], strict=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from streamgauge.analysis.shortage import may_explain
 from streamgauge.inference import distributions
 from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.result_special import Probe, Search
@@ -200,13 +201,13 @@ def _held_back(seen: Seen, achieved: float) -> bool:
 def _machine_explains(
     seen: Seen, achieved: float, growth_beyond: float, publish_ms_p99_max: float | None
 ) -> bool:
-    """Whether the machine may have cost what is missing of a rate: no more than CPUs were away for, as for a trial (`analysis.shortage`)."""
+    """Whether the machine may have cost what is missing of a rate: no more than CPUs were away for, as for a trial."""
     away = seen.away_share or 0.0
     if (seen.disturbed_share or 0.0) <= DISTURBED_SHARE_MAX or seen.failed_msgs:
         return False
     p99 = seen.publish_ms_p99 if seen.quiet_publish_ms_p99 is None else seen.quiet_publish_ms_p99
     is_slow = publish_ms_p99_max is not None and (p99 is None or p99 > publish_ms_p99_max)
-    return achieved >= ACHIEVED_SHARE_MIN - away and growth_beyond <= away and not is_slow
+    return may_explain(achieved, away) and growth_beyond <= away and not is_slow
 
 
 def _away(seen: Seen) -> list[str]:

@@ -72,6 +72,11 @@ class Shortage:
         return f"{self.achieved}: who had had more CPU might have kept up."
 
 
+def may_explain(achieved_share: float, away_share: float) -> bool:
+    """Whether no more is missing of a rate than CPUs were away for."""
+    return achieved_share >= ACHIEVED_SHARE_MIN - away_share
+
+
 def shortage(
     workload: WorkloadResult,
     *,
@@ -92,7 +97,7 @@ def shortage(
     for thread, share in needed.items():
         if share > LANE_BUSY_SHARE_MAX:
             not_the_machine = f"All of the rate would take {percent(share)} of a CPU for thread {thread}: the generator's limit, whatever the machine did."
-    if not not_the_machine and achieved < ACHIEVED_SHARE_MIN - away_share:
+    if not not_the_machine and not may_explain(achieved, away_share):
         not_the_machine = (
             f"A CPU was away for {percent(away_share, 1)} of the time, which does not explain it."
         )

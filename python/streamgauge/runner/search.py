@@ -17,7 +17,7 @@ from typing import Any
 from streamgauge.analysis.quiet_measured import worker_away_s
 from streamgauge.analysis.search import PROBES_MAX, Hunt, Seen, judge, slowest
 from streamgauge.fleet.base import WorkerCalls
-from streamgauge.model.messages import Disturbance, Interval
+from streamgauge.model.messages import Interval
 from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.result_special import Probe, Search
@@ -255,6 +255,10 @@ def _seen(intervals: list[Interval], rate_msgs_s: float, steal_share: float, ben
     for one in intervals:
         _add(errors, one.errors)
     producers = bench.workload.topics * bench.workload.producers_per_topic
+    told = [one.disturbance for one in inside]
+    watched = [one for one in told if one is not None and one.disturbed_s is not None]
+    is_watched = bool(watched) and len(watched) == len(told)
+    disturbed_s = sum(one.disturbed_s or 0.0 for one in watched)
     return Seen(
         rate_msgs_s=rate_msgs_s,
         producers=producers,
@@ -273,17 +277,9 @@ def _seen(intervals: list[Interval], rate_msgs_s: float, steal_share: float, ben
         errors=errors,
         linger_s=bench.workload.linger_ms / 1e3,
         steal_share=steal_share,
-        disturbed_share=_share(inside, lambda one: one.disturbed_s),
-        away_share=_share(inside, lambda one: None if one.disturbed_s is None else worker_away_s([one])),
+        disturbed_share=disturbed_s / elapsed_s if is_watched else None,
+        away_share=worker_away_s(watched) / elapsed_s if is_watched else None,
     )
-
-
-def _share(intervals: list[Interval], seconds: Callable[[Disturbance], float | None]) -> float | None:
-    """Of the time of these intervals; None where it is not known of one of them."""
-    told = [seconds(one.disturbance) if one.disturbance is not None else None for one in intervals]
-    known = [one for one in told if one is not None]
-    elapsed_s = sum(one.duration_s for one in intervals)
-    return sum(known) / elapsed_s if len(known) == len(told) and elapsed_s > 0 else None
 
 
 def _add(sums: dict[str, int], more: Mapping[str, int]) -> None:

@@ -101,8 +101,9 @@ class TrialContext(Model):
     """Figures that the workers cannot tell, and why."""
     system_metrics: list[SystemMetric] = Field(default_factory=list)
     own_metrics_told: list[OwnMetric] = Field(default_factory=list)
+    """What the system's processes were asked for."""
     own_metrics_spared: list[str] = Field(default_factory=list)
-    """What the system's processes were asked for, once per second."""
+    """Processes that were asked for it seldom, because an answer takes long: a sentence each."""
     hosts: list[ClusterHost] = Field(default_factory=list)
     """The cluster's machines that have agents."""
     cores: Annotated[int, Field(ge=1, le=1 << 20)]

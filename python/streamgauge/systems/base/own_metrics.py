@@ -1,4 +1,4 @@
-"""What a system measures of itself, read once per second while a trial runs.
+"""What a system measures of itself, read while a trial runs (`runner.own_metrics` says how often).
 
 A system declares a short list (`System.own_metrics`): what helps to explain latency, and nothing else. Reading is bounded in time and
 size, and whatever goes wrong is a gap in the series.
