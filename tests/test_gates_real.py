@@ -96,7 +96,11 @@ def test_a_longer_linger_fails_against_the_latest_run_before_it(gauge: Path, hom
     if is_valid(baseline) and is_valid(latest):
         assert status == 4, output
         assert "publish p50 was " in output
-        assert set(outcomes(home).values()) == {"failed"}
+        each = outcomes(home)
+        # A baseline whose p99 was made by one stretch of its three seconds does not know it well enough to decide.
+        may = {"publish_ms.p50": ("failed",), "publish_ms.p99": ("failed", "undecided")}
+        assert each.keys() == may.keys()
+        assert all(outcome in may[figure] for figure, outcome in each.items()), output
     elif word_of(latest) == "invalid":
         assert status == 1, output
         assert set(outcomes(home).values()) == {"undecided"}

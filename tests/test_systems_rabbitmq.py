@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +16,7 @@ from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.rabbitmq import settings
 from streamgauge.systems.rabbitmq.nodes import Launch, compare, emptied
 from streamgauge.systems.rabbitmq.system import RabbitMq, installed_version
+from streamgauge.systems.support import processes
 from streamgauge.vocabulary.errors import SystemInputError
 from streamgauge.vocabulary.levels import Level
 
@@ -219,8 +223,49 @@ def test_a_short_trial_is_valid_and_its_audit_clean(
     results = list(tmp_path.rglob("result.json"))
     assert results, done.stdout + done.stderr
     result = json.loads(results[0].read_text())
-    assert result["durability"]["declared"] == level
+    assert result["durability"]["declared"] == level, done.stdout + done.stderr
     assert result["durability"]["mismatches"] == []
     audit = result["audit"]
     assert audit["sent"] == audit["acked"] == audit["received"] > 0
     assert (audit["lost"], audit["duplicated"], audit["corrupted"]) == (0, 0, 0)
+
+
+@pytest.mark.server
+@needs_server
+def test_a_slow_port_mapper_is_waited_for_and_no_other_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes bring one of their own where none answers yet: the lab's then ended without a word, and theirs stayed for ever."""
+    slow = tmp_path / "bin" / "epmd"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\nsleep 3\nexec {shutil.which("epmd")} "$@"\n', encoding="ascii")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    said: list[str] = []
+    running = RabbitMq().start(SystemRequest(), tmp_path / "data", said.append)
+    try:
+        assert not [one for one in said if "trying other ports" in one]
+        mapper = running.layout.epmd_port  # type: ignore[attr-defined]
+    finally:
+        running.stop()
+    assert processes.port_holder(mapper) is None
+
+
+@pytest.mark.server
+@needs_server
+def test_a_port_mapper_whose_port_is_taken_gets_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose = processes.free_ports
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        choices = iter([lambda *a, **k: [*choose(*a, **k)[:-1], port]])
+        monkeypatch.setattr(processes, "free_ports", lambda *a, **k: next(choices, choose)(*a, **k))
+        said: list[str] = []
+        running = RabbitMq().start(SystemRequest(), tmp_path / "data", said.append)
+        running.stop()
+    assert [
+        one for one in said if f"its port {port} is in use by python" in one and "trying other ports" in one
+    ], said

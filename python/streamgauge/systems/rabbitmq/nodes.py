@@ -22,8 +22,9 @@ import re
 import secrets
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,7 @@ def _start_once(launch: Launch, progress: Progress) -> RunningRabbitMq:
                 environment=_base_environment(launch, layout),
             )
         )
+        _await(started, layout, lambda: _refuses("epmd", layout.epmd_port))
         for node in launch.all_nodes():
             started.append(
                 processes.start(
@@ -135,7 +137,8 @@ def _start_once(launch: Launch, progress: Progress) -> RunningRabbitMq:
                     directory=launch.home(node),
                 )
             )
-            _wait_for(launch, layout, node, started)
+            # It says in its log that it has started, and takes connections.
+            _await(started, layout, partial(_node_missing, launch, layout, node, starts=1))
         running = RunningRabbitMq(
             launch=launch, layout=layout, started=started, certificates=layout.certificates
         )
@@ -202,6 +205,8 @@ def _base_environment(launch: Launch, layout: Layout) -> dict[str, str]:
         "HOME": str(launch.directory / "home"),
         "ERL_EPMD_PORT": str(layout.epmd_port),
         "ERL_EPMD_ADDRESS": processes.LOOPBACK,
+        # Nodes, RabbitMQ's tools and what these start all bring a port mapper with them where none answers yet: one that nobody stops.
+        "ERL_ZFLAGS": "-start_epmd false",
     }
 
 
@@ -234,26 +239,35 @@ def _environment(launch: Launch, layout: Layout, node: int) -> dict[str, str]:
     }
 
 
-def _wait_for(launch: Launch, layout: Layout, node: int, started: Sequence[processes.ManagedProcess]) -> None:
-    """Waits until a node says in its log that it has started, and takes connections."""
-    processes.await_started(
-        lambda: _node_missing(launch, layout, node, starts=1),
-        started,
-        START_TIMEOUT_S,
-        lambda process: explain(process.log),
+def _await(started: Sequence[ManagedProcess], layout: Layout, missing: Callable[[], str | None]) -> None:
+    def why(process: ManagedProcess) -> str:
+        # It ends without a word, and with status 0, where somebody else has its port.
+        return _held(layout.epmd_port) if process is started[0] else explain(process.log)
+
+    processes.await_started(missing, started, START_TIMEOUT_S, why)
+
+
+def _held(port: int) -> str:
+    holder = processes.port_holder(port)
+    return (
+        f"nobody listens on its port {port}" if holder is None else f"its port {port} is in use by {holder}"
     )
 
 
 def _node_missing(launch: Launch, layout: Layout, node: int, starts: int) -> str | None:
     """What a node still has to do when it has been started so many times; None when it serves."""
-    ports = [listeners[node - 1] for listeners in (layout.client_ports, layout.stream_ports) if listeners]
+    name = f"RabbitMQ node {node}"
     if _starts_told(launch, node) < starts:
-        return f"RabbitMQ node {node} to say in its log that it has started"
-    for port in ports:
-        try:
-            socket.create_connection((processes.LOOPBACK, port), timeout=1.0).close()
-        except OSError as error:
-            return f"RabbitMQ node {node} to accept connections on port {port} ({error})"
+        return f"{name} to say in its log that it has started"
+    ports = [listeners[node - 1] for listeners in (layout.client_ports, layout.stream_ports) if listeners]
+    return next((refused for port in ports if (refused := _refuses(name, port))), None)
+
+
+def _refuses(name: str, port: int) -> str | None:
+    try:
+        socket.create_connection((processes.LOOPBACK, port), timeout=1.0).close()
+    except OSError as error:
+        return f"{name} to accept connections on port {port} ({error})"
     return None
 
 
