@@ -47,14 +47,13 @@ def targets() -> dict[str, Target]:
     from streamgauge.vocabulary.histograms import decode, encode, recorded
 
     known = systems()
-    place = Path(tempfile.mkdtemp(prefix="fuzz-lab-"))
 
-    def of_file(read: Callable[[Path], object], name: str) -> Callable[[bytes], object]:
-        path = place / name
-
+    def of_file(read: Callable[[Path], object], suffix: str) -> Callable[[bytes], object]:
         def run(data: bytes) -> object:
-            path.write_bytes(data)
-            return read(path)
+            with tempfile.NamedTemporaryFile(suffix=suffix) as file:
+                file.write(data)
+                file.flush()
+                return read(Path(file.name))
 
         return run
 
@@ -102,13 +101,13 @@ def targets() -> dict[str, Target]:
            "aggregatedPublishLatencyQuantiles": {"50.0": 1.0}}  # fmt: skip
     models = {"lab-results": TrialResult, "lab-manifests": Manifest, "lab-contexts": TrialContext}
     return {
-        "lab-workloads": Target(of_file(lambda path: read_workload(str(path)), "workload.yaml"), shipped("workloads")),
+        "lab-workloads": Target(of_file(lambda path: read_workload(str(path)), ".yaml"), shipped("workloads")),
         "lab-studies": Target(lambda data: parse_study(text(data), FILE, known), shipped("studies")),
         "lab-durability-studies": Target(
             lambda data: parse_durability_study(text(data), FILE, known), shipped("studies/experiments")
         ),
         "lab-systems": Target(
-            of_file(lambda path: choose_systems(str(path), SystemOverrides(), known), "system.yaml"), as_json(system)
+            of_file(lambda path: choose_systems(str(path), SystemOverrides(), known), ".yaml"), as_json(system)
         ),
         **{
             name: Target(
@@ -119,8 +118,8 @@ def targets() -> dict[str, Target]:
         },
         "lab-intervals": Target(interval, as_json(interval_seed)),
         "lab-histograms": Target(decode, histograms),
-        "lab-tables": Target(of_file(lambda path: read_rows(path, INTERVAL_COLUMNS), "intervals.parquet"), tables),
-        "lab-omb-results": Target(of_file(read_omb, "omb.json"), as_json(omb)),
+        "lab-tables": Target(of_file(lambda path: read_rows(path, INTERVAL_COLUMNS), ".parquet"), tables),
+        "lab-omb-results": Target(of_file(read_omb, ".json"), as_json(omb)),
     }  # fmt: skip
 
 
