@@ -172,6 +172,14 @@ def test_a_driver_file_for_kafka_says_what_was_asked() -> None:
     assert made.cannot == []
 
 
+def test_fetches_of_kafkas_consumer_reach_the_java_client() -> None:
+    asked = request()
+    asked["system"] = {**asked["system"], "options": {"client_id": "me", "max.partition.fetch.bytes": 131072}}
+    told = YAML(typ="safe").load(driver.render(asked).text)
+    assert properties(told["commonConfig"])["client.id"] == "me"
+    assert properties(told["consumerConfig"])["max.partition.fetch.bytes"] == "131072"
+
+
 def test_what_the_java_client_cannot_be_told_is_said() -> None:
     batch = {"bytes": 131072, "linger_ms": 0.2, "in_flight": 5, "buffer_bytes": 1 << 20}
     made = driver.render(request(batch=batch, acks="leader", payload={"size_bytes": 2_000_000}))

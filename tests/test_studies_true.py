@@ -234,13 +234,19 @@ def test_kesque_says_from_which_percentile_on_latency_rises() -> None:
 # ---------------------------------------------------------------------- confluent-2020
 
 
-@pytest.mark.parametrize("name", [CONFLUENT, NATIVE_2020])
-def test_kafka_has_the_replication_threads_of_the_study_at_full_scale(name: str) -> None:
-    # "We also tuned the Kafka consumer fetch size and replication threads"; the authors' server.properties at 0fb69e5.
+@pytest.mark.parametrize(
+    ("name", "partition_bytes"), [(CONFLUENT, 10 << 20), (NATIVE_2020, 128 << 10), (NATIVE_2022, 10 << 20)]
+)
+def test_kafka_has_the_threads_and_fetches_of_the_study_at_full_scale(
+    name: str, partition_bytes: int
+) -> None:
+    # "We also tuned the Kafka consumer fetch size and replication threads"; the authors' server.properties at 0fb69e5, and driver-kafka/*.yaml of each.
+    client = {"max.partition.fetch.bytes": partition_bytes, "fetch.max.bytes": 50 << 20}
     for cell in plan(name).cells:
         if cell.kind == "kafka":
-            assert cell.options == {"broker": TUNED}
-    assert all(not cell.options for cell in plan(name, "quick").cells if cell.kind == "kafka")
+            assert cell.options == {"broker": TUNED, "client": client}
+    broker = {"broker": TUNED} if name == NATIVE_2022 else {}
+    assert all(cell.options == broker for cell in plan(name, "quick").cells if cell.kind == "kafka")
 
 
 def deployed(path: str) -> dict[str, Any]:

@@ -98,6 +98,8 @@ def test_what_heats_a_start_lowers_the_rate_and_is_not_made_again() -> None:
         False,
     )
     assert judged(trial(heating, share=1.0, warm_up=cold)) == (24_000.0, False)
+    # What is rehearsed is too short to say.
+    assert judged(trial(heating, share=0.5, warm_up=None)) == (24_000.0, False)
 
 
 def test_a_probe_that_says_the_machine_has_changed_is_made_again() -> None:

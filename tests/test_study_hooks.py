@@ -73,11 +73,11 @@ def test_systems_come_one_after_the_other_with_their_hooks(tmp_path: Path) -> No
     assert not any(called(tmp_path / "run", plan))
     lines = (tmp_path / "called").read_text("utf-8").splitlines()
     words = [line.split()[:2] for line in lines]
-    # Of each system: a heating trial and its two cells, in each of two rounds.
-    a_block = ["reconfigure", "start", "drop-caches", "drop-caches", "drop-caches", "stop"]
+    # Of each system: two trials that heat it and its two cells, in each of two rounds.
+    a_block = ["reconfigure", "start", *["drop-caches"] * 4, "stop"]
     assert [word for word, _ in words] == a_block * 4
-    assert len({system for _, system in words[:6]}) == 1
-    assert {system for _, system in words[:12]} == {"log-sync", "log-async"}
+    assert len({system for _, system in words[:7]}) == 1
+    assert {system for _, system in words[:14]} == {"log-sync", "log-async"}
     level = {"log-sync": "L3", "log-async": "L4"}[words[0][1]]
     assert lines[0] == f"reconfigure {words[0][1]} {level} 127.0.0.1:1 gauge-log"
 
@@ -88,7 +88,7 @@ def test_without_clusters_the_order_is_as_ever() -> None:
     assert not any(cell.heats for cell in plan.cells)
     assert all(cell.fresh for cell in plan.cells)
     connected = plan_study(study, Wishes(scale="laptop", seed=7, connect=TWO), MACHINE)
-    assert [cell.system for cell in connected.cells if cell.heats] == ["log-sync", "log-async"]
+    assert [cell.system for cell in connected.cells if cell.heats] == ["log-sync"] * 2 + ["log-async"] * 2
     one = plan_study(study, Wishes(scale="laptop", seed=7, connect={"gauge-log": ("a:1",)}), MACHINE)
     assert len({trial.block for trial in one.trials if trial.round == 1}) == 2, (
         "what is made of one cluster is told apart"

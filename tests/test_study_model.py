@@ -12,6 +12,7 @@ from streamgauge.model.study_order import with_round
 from streamgauge.model.study_plan import PlannedTrial, StudyPlan, workload_of
 from streamgauge.model.study_planning import Wishes, plan_study
 from streamgauge.model.study_rates import counts, lowered
+from streamgauge.model.workload import Workload
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.choices import SCALES
 from streamgauge.vocabulary.errors import InputError
@@ -173,7 +174,7 @@ def test_each_round_starts_every_kept_system_once_and_heats_it() -> None:
     assert len(blocks) == 3 * 2
     for trials in blocks.values():
         heats = [found.cell(trial.cell).heats for trial in trials]
-        assert heats == [True] + [False] * (len(trials) - 1)
+        assert heats == [True, True] + [False] * (len(trials) - 2)
         assert len({found.cell(trial.cell).level for trial in trials}) == 1
         assert len({trial.round for trial in trials}) == 1
     # All cells of a round meet the same arrivals, and those of another round other ones.
@@ -199,27 +200,42 @@ def test_a_round_more_of_some_cells_starts_only_their_systems() -> None:
     more = with_round(found, ["log-async-1"])
     added = more.trials[len(found.trials) :]
     assert more.trials[: len(found.trials)] == found.trials
-    assert [trial.cell for trial in added] == ["warming-up-for-log-async-1", "log-async-1"]
+    assert [trial.cell for trial in added] == [
+        "warming-up-for-log-async-1",
+        "rehearsal-of-log-async-100",
+        "log-async-1",
+    ]
     assert {trial.round for trial in added} == {4}
     assert added[-1].repeat == 4
     assert more.estimate_s() > found.estimate_s()
 
 
+def heats(seconds: float = 10.0) -> list[Workload]:
+    """Of the trials that heat a start."""
+    return [workload_of(cell) for cell in plan(duration_s=seconds).cells if cell.heats]
+
+
 def test_a_start_is_heated_until_it_is_steady_and_not_for_ever() -> None:
-    found = plan()
-    for cell in found.cells:
-        if cell.heats:
-            workload = workload_of(cell)
-            assert workload.warmup_auto
-            assert workload.warmup_s == 24.0, "two of its trials of 2 s and 10 s"
-            assert workload.rate_msgs_s == 24_000.0
-    limits = [
-        workload_of(cell).warmup_s
-        for seconds in (1.0, 60.0)
-        for cell in plan(duration_s=seconds).cells
-        if cell.heats
+    warming = [one for one in heats() if one.name.startswith("warming-up")]
+    assert len(warming) == 2
+    for workload in warming:
+        assert workload.warmup_auto
+        assert workload.warmup_s == 24.0, "two of its trials of 2 s and 10 s"
+        assert workload.rate_msgs_s == 24_000.0
+    limits = {
+        one.warmup_s for seconds in (1.0, 60.0) for one in heats(seconds) if one.name.startswith("warming-up")
+    }
+    assert limits == {15.0, 40.0}
+
+
+def test_a_trial_is_rehearsed_before_one_counts() -> None:
+    """The first trial of a start has no figure of its own to be the first in, whatever its cell."""
+    rehearsals = [one for one in heats() if one.name.startswith("rehearsal")]
+    assert [(one.name, one.partitions_per_topic) for one in rehearsals] == [
+        ("rehearsal-of-log-sync-1", 1),
+        ("rehearsal-of-log-async-100", 100),
     ]
-    assert set(limits) == {15.0, 40.0}
+    assert {(one.warmup_auto, one.warmup_s, one.duration_s) for one in rehearsals} == {(False, 1.0, 4.0)}
 
 
 def test_a_budget_is_the_scales_unless_rounds_are_asked_for() -> None:

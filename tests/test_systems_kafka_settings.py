@@ -102,7 +102,13 @@ def test_without_a_level_asked_for_the_settings_decide() -> None:
     ("request_", "expected"),
     [
         (SystemRequest(options={"heep": "1g"}), "unknown key 'heep' for Kafka; did you mean 'heap'?"),
-        (SystemRequest(options={"zzz": 1}), "known keys: broker, heap, jvm_flags, ports, topic"),
+        (SystemRequest(options={"zzz": 1}), "known keys: broker, client, heap, jvm_flags, ports, topic"),
+        (
+            SystemRequest(options={"client": {"fetch.max": 1}}),
+            "client: unknown key 'fetch.max'; did you mean 'fetch.max.bytes'?",
+        ),
+        (SystemRequest(options={"client": {"fetch.max.bytes": 1}}), "from 65536 to 67108864, found 1"),
+        (SystemRequest(options={"client": 3}), "client: expected keys and values, found 3"),
         (SystemRequest(options={"heap": "10"}), "heap '10': expected a size in MiB or GiB"),
         (SystemRequest(options={"heap": "64m"}), "heap '64m' is too small"),
         (SystemRequest(options={"heap": "4000g"}), "set a smaller heap"),

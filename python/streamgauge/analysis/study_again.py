@@ -30,8 +30,8 @@ def after(
     slower = None if _carried(plan, cell.cell, before) else _lowered(plan, found)
     if cell.heats:
         # What a start is heated with is not counted; what it has shown of the rate is for the cells that follow.
-        is_steady = found.warm_up is not None and found.warm_up.steady
-        return plan if slower is None or is_steady else slower, False
+        is_cold = found.warm_up is not None and not found.warm_up.steady
+        return slower if slower is not None and is_cold else plan, False
     if slower is not None:
         return slower, tries < TRIES_MAX
     return plan, tries < TRIES_MAX and same_again < SAME_AGAIN_MAX and not _is_a_finding(found)

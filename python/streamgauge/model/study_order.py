@@ -1,9 +1,9 @@
 """The order in which a study runs its cells: in rounds, and within a round system by system.
 
 A round holds each of its cells once. Where a system is kept for a block of trials, a block is one start of it: heated until it is steady under the load of one
-of its cells, then each of its cells once, those that want a start of their own last. The systems of a round come in random order by the seed, and so do the
-cells of a block; all cells of a round meet the same arrivals. So a start is never shared between rounds, and what the machine does in an hour meets all systems
-alike.
+of its cells, and by the rehearsal of a trial, then each of its cells once, those that want a start of their own last. The systems of a round come in random
+order by the seed, and so do the cells of a block; all cells of a round meet the same arrivals. So a start is never shared between rounds, and what the machine
+does in an hour meets all systems alike.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ HEATING_LEAST_S, HEATING_LIMIT_S = 15.0, 40.0
 before, heating until it is takes whatever it may take, and a study of short trials would spend more on heat than on what counts."""
 HEATING_TRIALS = 2
 HEATING_MEASURED_S = 1.0
+REHEARSAL_WARMUP_S, REHEARSAL_S = 1.0, 4.0
+"""The first trial on a start that looks steady differs from those behind it: its topics come after others, which goes ways that nothing has gone before."""
 HEATING_MSGS_S = 5000.0
 
 
 def with_heating(plan: StudyPlan, restart: Restart) -> StudyPlan:
-    """The plan with a cell behind the others for each system that is kept for a block: it heats a start of that system and is not counted."""
+    """The plan with two cells behind the others for each system that is kept for a block: they heat a start of that system and are not counted."""
     if restart == "trial":
         return plan
     groups = [[cell for cell in group if not cell.fresh] for group in _by_system(plan.cells, plan)]
-    heating = [_heating(min(group, key=_effort)) for group in groups if group]
+    heating = [made for group in groups if group for made in _heatings(sorted(group, key=_effort))]
     return plan.model_copy(update={"cells": [*plan.cells, *heating]})
 
 
@@ -69,7 +71,10 @@ def _blocks(
     cells: Sequence[PlannedCell], plan: StudyPlan, shuffler: random.Random
 ) -> list[list[PlannedCell]]:
     """A round's trials, start by start."""
-    heating = {_instance(cell, plan): cell for cell in plan.cells if cell.heats}
+    heating: dict[str, list[PlannedCell]] = {}
+    for cell in plan.cells:
+        if cell.heats:
+            heating.setdefault(_instance(cell, plan), []).append(cell)
     if not heating:
         return [[cell] for cell in shuffler.sample(cells, len(cells))]
     blocks = []
@@ -78,7 +83,7 @@ def _blocks(
         fresh = [cell for cell in group if cell.fresh]
         # What wants a system of its own comes last, so that the kept one is not interrupted.
         block = [*shuffler.sample(kept, len(kept)), *shuffler.sample(fresh, len(fresh))]
-        blocks.append([heating[_instance(group[0], plan)], *block] if kept else block)
+        blocks.append([*heating[_instance(group[0], plan)], *block] if kept else block)
     return shuffler.sample(blocks, len(blocks))
 
 
@@ -102,18 +107,27 @@ def _effort(cell: PlannedCell) -> tuple[bool, int]:
     return not plain, int(cell.workload.get("partitionsPerTopic", 1))
 
 
-def _heating(cell: PlannedCell) -> PlannedCell:
-    """The load of a cell until it is steady, with a bound."""
-    name = f"warming-up-for-{cell.cell}"
-    asked = workload_of(cell)
+def _heatings(group: Sequence[PlannedCell]) -> list[PlannedCell]:
+    """What heats a start of a system, by its cells in the order of their effort: the load of the plainest one until it is steady, with a bound, and then a
+    rehearsal of the one with the most partitions, as a trial with topics of its own."""
+    plainest = group[0]
+    asked = workload_of(plainest)
     limit_s = min(max(HEATING_TRIALS * (asked.warmup_s + asked.duration_s), HEATING_LEAST_S), HEATING_LIMIT_S)
+    plain = [cell for cell in group if _effort(cell)[0] == _effort(plainest)[0]]
+    return [
+        _heating(plainest, "warming-up-for", f"auto:{format_duration(limit_s)}", limit_s, HEATING_MEASURED_S),
+        _heating(
+            plain[-1], "rehearsal-of", format_duration(REHEARSAL_WARMUP_S), REHEARSAL_WARMUP_S, REHEARSAL_S
+        ),
+    ]
+
+
+def _heating(cell: PlannedCell, called: str, warmup: str, warmup_s: float, measured_s: float) -> PlannedCell:
+    """A cell that is not counted, with the load of one that is."""
+    name = f"{called}-{cell.cell}"
     left_out = ("backlog", "search", "ramp", "steps", "surges")
     workload = {key: value for key, value in cell.workload.items() if key not in left_out}
-    workload |= {
-        "name": name,
-        "warmup": f"auto:{format_duration(limit_s)}",
-        "duration": format_duration(HEATING_MEASURED_S),
-    }
+    workload |= {"name": name, "warmup": warmup, "duration": format_duration(measured_s)}
     if workload.get("rate") in ("max", "sustainable"):
         workload["rate"] = HEATING_MSGS_S
     return cell.model_copy(
@@ -122,7 +136,7 @@ def _heating(cell: PlannedCell) -> PlannedCell:
             "title": f"{cell.system_title}: warming up",
             "workload": workload,
             "heats": True,
-            "trial_s": AROUND_S + limit_s + HEATING_MEASURED_S,
+            "trial_s": AROUND_S + warmup_s + measured_s,
             "scaled": [],
         }
     )

@@ -267,8 +267,8 @@ def _here(outcome: StudyOutcome) -> list[str]:
     here = []
     if scale.restart == "block":
         here.append(
-            "Cells are measured in rounds. In each a system is started anew, heated until it is steady by a trial that is not counted, and kept for its "
-            "cells of that round; each trial has topics of its own."
+            "Cells are measured in rounds. In each a system is started anew, heated until it is steady, by trials that are not counted, and kept for its cells "
+            "of that round; each trial has topics of its own."
         )
     else:
         here.append(

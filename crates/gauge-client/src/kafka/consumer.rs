@@ -10,6 +10,7 @@ use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
 use gauge_load::mutants::{self, Mutant};
 
+use super::FetchLimits;
 use super::cluster::{Cluster, NO_BROKER};
 use super::commit::Committer;
 use super::compress::Decompressor;
@@ -29,11 +30,11 @@ const COMMITTER: usize = i32::MAX as usize;
 const INPUT_BYTES: usize = 64 << 10;
 /// A fetch is answered after this time at the latest, with or without messages.
 const LONG_POLL_MS: i32 = 500;
-/// Bytes asked for per Fetch, within which the work on one answer stays short.
+/// Bytes asked for per Fetch unless the options say otherwise, within which the work on one answer stays short.
 const FETCH_BYTES_MAX: usize = 1 << 20;
 const FETCH_BYTES_MIN: usize = 128 << 10;
 const FETCH_MSGS: usize = 10_000;
-/// Bytes asked for per partition, at least.
+/// Bytes asked for per partition, at least, unless the options say otherwise.
 const PARTITION_BYTES_MIN: usize = 256 << 10;
 /// Pause after an answer with an error; doubles up to a second.
 pub(super) const FETCH_PAUSE_NS: i64 = 20_000_000;
@@ -205,7 +206,10 @@ pub(crate) struct Consumer {
     pub(super) places: Vec<Vec<u32>>,
     pub(super) outlets: Vec<Outlet>,
     pub(super) is_paused: bool,
+    /// Bytes of an answer, at most.
     fetch_bytes: usize,
+    /// Bytes of a partition in it, where the options say so.
+    partition_bytes: Option<usize>,
     pub(super) decompressor: Decompressor,
     pub(super) committer: Option<Committer>,
 }
@@ -244,6 +248,12 @@ impl Consumer {
                 is_changed: false,
             });
         }
+        let usual =
+            (FETCH_MSGS * (shared.spec.payload_bytes_max + 10)).clamp(FETCH_BYTES_MIN, FETCH_BYTES_MAX);
+        let FetchLimits {
+            bytes,
+            partition_bytes,
+        } = shared.own.limits;
         Consumer {
             index,
             subscription: spec.subscription,
@@ -251,8 +261,8 @@ impl Consumer {
             places,
             outlets: Vec::new(),
             is_paused: false,
-            fetch_bytes: (FETCH_MSGS * (shared.spec.payload_bytes_max + 10))
-                .clamp(FETCH_BYTES_MIN, FETCH_BYTES_MAX),
+            fetch_bytes: bytes.unwrap_or(usual),
+            partition_bytes,
             decompressor: Decompressor::new(),
             committer: spec.commit_interval_ns.map(|interval_ns| {
                 Committer::new(index, &spec.name, interval_ns, consumer_token(index, COMMITTER))
@@ -445,9 +455,8 @@ impl Consumer {
             _ => (outlet.old_session, 0),
         };
         let members = outlet.members.len();
-        let partition_bytes = (self.fetch_bytes / members.max(1))
-            .max(PARTITION_BYTES_MIN)
-            .min(self.fetch_bytes);
+        let share = (self.fetch_bytes / members.max(1)).max(PARTITION_BYTES_MIN);
+        let partition_bytes = self.partition_bytes.unwrap_or(share).min(self.fetch_bytes);
         let limits = fetch::Limits {
             wait_ms: LONG_POLL_MS,
             bytes: self.fetch_bytes as i32,

@@ -49,6 +49,12 @@ pub struct Kafka;
 
 /// The client id that brokers see when the options name none.
 const CLIENT_ID: &str = "streamgauge";
+/// Options with the names that Kafka's own consumer has for them.
+const FETCH_MAX_BYTES: &str = "fetch.max.bytes";
+const MAX_PARTITION_FETCH_BYTES: &str = "max.partition.fetch.bytes";
+/// Bounds of both: an answer is held as a whole, and each connection has a buffer for one.
+const FETCH_BYTES_LEAST: u64 = 64 << 10;
+const FETCH_BYTES_MOST: u64 = 64 << 20;
 /// Longest string that the protocol carries.
 const STRING_BYTES_MAX: usize = i16::MAX as usize;
 
@@ -59,8 +65,18 @@ const MECHANISMS: &[&str] = &["plain", "scram-sha-256", "scram-sha-512"];
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     client_id: String,
+    limits: FetchLimits,
     tls: Option<Tls>,
     credentials: Option<Credentials>,
+}
+
+/// How much consumers ask for at once, where the options say so.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FetchLimits {
+    /// Bytes of an answer, at most.
+    pub bytes: Option<usize>,
+    /// Bytes of a partition in it, at most.
+    pub partition_bytes: Option<usize>,
 }
 
 impl Access {
@@ -75,6 +91,7 @@ fn access(endpoint: &Endpoint) -> Result<Access, ClientError> {
     endpoint.security.check("kafka", MECHANISMS)?;
     let mut options = Access {
         client_id: CLIENT_ID.to_owned(),
+        limits: FetchLimits::default(),
         tls: endpoint.security.tls.clone(),
         credentials: Credentials::of(&endpoint.security),
     };
@@ -89,10 +106,16 @@ fn access(endpoint: &Endpoint) -> Result<Access, ClientError> {
                     format!("expected a string of at most {STRING_BYTES_MAX} bytes"),
                 ));
             }
+            (FETCH_MAX_BYTES, _) => options.limits.bytes = Some(fetch_bytes(name, value)?),
+            (MAX_PARTITION_FETCH_BYTES, _) => {
+                options.limits.partition_bytes = Some(fetch_bytes(name, value)?);
+            }
             _ => {
                 return Err(ClientError::input(
                     format!("system.options.{name}"),
-                    "the kafka protocol has no such option; it has client_id",
+                    format!(
+                        "the kafka protocol has no such option; it has client_id, {FETCH_MAX_BYTES} and {MAX_PARTITION_FETCH_BYTES}"
+                    ),
                 ));
             }
         }
@@ -113,6 +136,16 @@ fn access(endpoint: &Endpoint) -> Result<Access, ClientError> {
         }
     }
     Ok(options)
+}
+
+fn fetch_bytes(name: &str, value: &serde_json::Value) -> Result<usize, ClientError> {
+    match value.as_u64() {
+        Some(bytes @ FETCH_BYTES_LEAST..=FETCH_BYTES_MOST) => Ok(bytes as usize),
+        _ => Err(ClientError::input(
+            format!("system.options.{name}"),
+            format!("expected a number of bytes from {FETCH_BYTES_LEAST} to {FETCH_BYTES_MOST}"),
+        )),
+    }
 }
 
 /// What cannot be done at all.

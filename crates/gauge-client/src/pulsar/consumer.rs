@@ -37,7 +37,7 @@ const INPUT: InputBytes = InputBytes {
     first: 256 << 10,
     max: 256 << 20,
 };
-/// With shared subscriptions, and where no interval is given, acknowledgements wait for at most this long (as in Pulsar's Java client).
+/// Acknowledgements wait for at most this long, as in Pulsar's Java client; those of shared subscriptions also where no interval is given.
 const ACK_NS: i64 = 100_000_000;
 /// Entries acknowledged in one command.
 const ACK_ENTRIES: usize = 1000;
@@ -140,7 +140,7 @@ impl Consumer {
             is_paused: consumer.start == StartAt::Earliest,
             is_draining: false,
             ack_interval_ns: match consumer.commit_interval_ns {
-                interval if is_cumulative => interval,
+                None if is_cumulative => None,
                 interval => Some(interval.map_or(ACK_NS, |interval_ns| interval_ns.min(ACK_NS))),
             },
             has_unacked: false,

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use fastrand::Rng;
 use gauge_client::Protocol;
+use serde_json::json;
 
 use crate::marks::Mark;
 use crate::net::{self, World};
@@ -191,6 +192,17 @@ impl System for Cluster {
                 };
                 plan.strike_late(scenario, rng, last);
             }
+        }
+        // As the client's own rule is, a partition in each answer, or more of one than of all.
+        let limits = one(
+            rng,
+            &[None, None, Some((65_536, 65_536)), Some((1 << 20, 10 << 20))],
+        );
+        if let Some((bytes, partition_bytes)) = limits {
+            scenario.request["system"]["options"] = json!({
+                "fetch.max.bytes": bytes,
+                "max.partition.fetch.bytes": partition_bytes,
+            });
         }
     }
 

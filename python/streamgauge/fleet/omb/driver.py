@@ -51,8 +51,8 @@ def _kafka(request: Mapping[str, Any]) -> Driver:
             f"a buffer of {batch['buffer_bytes']} bytes over all producers: each has {buffer_bytes} bytes of its own"
         )
     common = {"bootstrap.servers": ",".join(request["system"]["bootstrap"])}
-    client_id = request["system"].get("options", {}).get("client_id")
-    if client_id is not None:
+    options = dict(request["system"].get("options", {}))
+    if (client_id := options.pop("client_id", None)) is not None:
         common["client.id"] = str(client_id)
     producer = {
         "acks": ACKS[request["acks"]],
@@ -74,6 +74,8 @@ def _kafka(request: Mapping[str, Any]) -> Driver:
         "auto.offset.reset": "earliest",
         "enable.auto.commit": "true",
         "auto.commit.interval.ms": COMMIT_NEVER_MS if commits_ms is None else commits_ms,
+        # What else there is has the names of Kafka's own consumer.
+        **options,
     }
     text = _yaml(
         {

@@ -366,7 +366,12 @@ class RunningKafka(StartedCluster):
     @property
     def connection(self) -> dict[str, Any]:
         bootstrap = [_address(self.launch, self.layout, node) for node in self.launch.all_nodes()]
-        return secured({"protocol": "kafka", "bootstrap": bootstrap, "options": {}}, self.layout.security)
+        plain = {
+            "protocol": "kafka",
+            "bootstrap": bootstrap,
+            "options": dict(self.launch.options.client),
+        }
+        return secured(plain, self.layout.security)
 
     @property
     def acks(self) -> durability.Acks:

@@ -9,13 +9,24 @@ from dataclasses import dataclass, field
 from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base import boundary
-from streamgauge.systems.base.options import extra_jvm_flags, known, ports, size_mib, text, version_numbers
+from streamgauge.systems.base.options import (
+    extra_jvm_flags,
+    known,
+    mapping,
+    ports,
+    size_mib,
+    text,
+    version_numbers,
+)
 from streamgauge.systems.support import java
 from streamgauge.systems.support.memory import MIB, MemoryNeed
 from streamgauge.vocabulary.errors import SystemInputError
 from streamgauge.vocabulary.format import plural
 
-OPTION_KEYS = frozenset({"heap", "jvm_flags", "ports", "broker", "topic"})
+OPTION_KEYS = frozenset({"heap", "jvm_flags", "ports", "broker", "topic", "client"})
+CLIENT_KEYS = ("fetch.max.bytes", "max.partition.fetch.bytes")
+"""How much consumers ask for at once, by the names of Kafka's own consumer."""
+FETCH_BYTES = (64 << 10, 64 << 20)
 VERSION_MIN = (2, 6)
 """The oldest that was tried."""
 KRAFT_SINCE = (3, 3)
@@ -106,6 +117,8 @@ class Options:
     """Client ports, one per node; empty: free ones."""
     broker: Mapping[str, str] = field(default_factory=dict)
     topic: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, int] = field(default_factory=dict)
+    """Options of the client, as they are (docs/systems/kafka.md)."""
 
     def heap_for(self, nodes: int, memory_bytes: int) -> int:
         """Heap of each node in MiB: as asked, else 1 GiB; 768 MiB each where three share a machine of less
@@ -141,6 +154,7 @@ def parse_options(request: SystemRequest) -> Options:
         ports=ports(request.options.get("ports"), request.nodes, where),
         broker=_settings(request.options.get("broker"), "broker", RESERVED_BROKER_KEYS, where),
         topic=_settings(request.options.get("topic"), "topic", RESERVED_TOPIC_KEYS, where),
+        client=_client(request.options.get("client"), where),
     )
 
 
@@ -169,6 +183,18 @@ def _heap(value: object, where: str) -> int | None:
             f"{where}heap '{value}' is too small for a broker; expected at least {HEAP_MIB_MIN}m"
         )
     return mib
+
+
+def _client(value: object, where: str) -> dict[str, int]:
+    client = mapping(value, "client", where)
+    known(client, CLIENT_KEYS, f"{where}client: unknown key '{{}}'")
+    least, most = FETCH_BYTES
+    for name, size in client.items():
+        if isinstance(size, bool) or not isinstance(size, int) or not least <= size <= most:
+            raise SystemInputError(
+                f"{where}client.{name}: expected a number of bytes from {least} to {most}, found {size!r}"
+            )
+    return dict(client)
 
 
 def _settings(value: object, key: str, reserved: Mapping[str, str], where: str) -> dict[str, str]:

@@ -148,8 +148,9 @@ class Kafka(JavaSystem):
             if not found.brokers:
                 faults.append(f"{address} knows no brokers yet")
                 continue
-            plan = durability.plan(request.level, found.brokers, settings.parse_options(request), where)
-            return AttachedKafka(found, plan, request)
+            options = settings.parse_options(request)
+            plan = durability.plan(request.level, found.brokers, options, where)
+            return AttachedKafka(found, plan, request, options.client)
         raise SystemFailure(
             f"cannot attach to Kafka: {'; '.join(faults)}. Is it running there, with a listener {_listener(request)}?"
         )
@@ -169,10 +170,14 @@ class AttachedKafka(AttachedSystem):
     """A cluster that was running already."""
 
     def __init__(
-        self, found: kafka_broker.Description, plan: durability.Plan, request: SystemRequest
+        self,
+        found: kafka_broker.Description,
+        plan: durability.Plan,
+        request: SystemRequest,
+        client: Mapping[str, Any],
     ) -> None:
         version = f"{found.release}.x" if found.release else None
-        super().__init__(Kafka, request, found.brokers, version=version, level=request.level)
+        super().__init__(Kafka, request, found.brokers, version=version, level=request.level, options=client)
         if found.release is None:
             # Others speak its protocol, too.
             self.title = COMPATIBLE
