@@ -201,7 +201,7 @@ def test_a_round_more_of_some_cells_starts_only_their_systems() -> None:
     added = more.trials[len(found.trials) :]
     assert more.trials[: len(found.trials)] == found.trials
     assert [trial.cell for trial in added] == [
-        "warming-up-for-log-async-1",
+        "warming-up-for-log-async-100",
         "rehearsal-of-log-async-100",
         "log-async-1",
     ]

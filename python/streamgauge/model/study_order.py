@@ -32,7 +32,7 @@ def with_heating(plan: StudyPlan, restart: Restart) -> StudyPlan:
     if restart == "trial":
         return plan
     groups = [[cell for cell in group if not cell.fresh] for group in _by_system(plan.cells, plan)]
-    heating = [made for group in groups if group for made in _heatings(sorted(group, key=_effort))]
+    heating = [made for group in groups if group for made in _heatings(max(group, key=_work))]
     return plan.model_copy(update={"cells": [*plan.cells, *heating]})
 
 
@@ -101,24 +101,20 @@ def _instance(cell: PlannedCell, plan: StudyPlan) -> str:
     return json.dumps([*made, cell.system] if plan.addresses(cell) else made, sort_keys=True)
 
 
-def _effort(cell: PlannedCell) -> tuple[bool, int]:
-    """Warming up wants a plain load; on how many partitions matters less."""
+def _work(cell: PlannedCell) -> tuple[bool, int]:
+    """Warming up wants a plain load, and of such the one that has most to do: what is done for each partition is done for none of them often."""
     plain = "backlog" not in cell.workload and cell.workload.get("rate") not in ("max", "sustainable")
-    return not plain, int(cell.workload.get("partitionsPerTopic", 1))
+    return plain, int(cell.workload.get("partitionsPerTopic", 1))
 
 
-def _heatings(group: Sequence[PlannedCell]) -> list[PlannedCell]:
-    """What heats a start of a system, by its cells in the order of their effort: the load of the plainest one until it is steady, with a bound, and then a
-    rehearsal of the one with the most partitions, as a trial with topics of its own."""
-    plainest = group[0]
-    asked = workload_of(plainest)
+def _heatings(cell: PlannedCell) -> list[PlannedCell]:
+    """What heats a start of a system: the load of a cell until it is steady, with a bound, and then a rehearsal of it, as a trial with topics of its own."""
+    asked = workload_of(cell)
     limit_s = min(max(HEATING_TRIALS * (asked.warmup_s + asked.duration_s), HEATING_LEAST_S), HEATING_LIMIT_S)
-    plain = [cell for cell in group if _effort(cell)[0] == _effort(plainest)[0]]
+    warmup_s = REHEARSAL_WARMUP_S
     return [
-        _heating(plainest, "warming-up-for", f"auto:{format_duration(limit_s)}", limit_s, HEATING_MEASURED_S),
-        _heating(
-            plain[-1], "rehearsal-of", format_duration(REHEARSAL_WARMUP_S), REHEARSAL_WARMUP_S, REHEARSAL_S
-        ),
+        _heating(cell, "warming-up-for", f"auto:{format_duration(limit_s)}", limit_s, HEATING_MEASURED_S),
+        _heating(cell, "rehearsal-of", format_duration(warmup_s), warmup_s, REHEARSAL_S),
     ]
 
 
