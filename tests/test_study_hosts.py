@@ -126,15 +126,14 @@ def reached(operator: Operator, kind: str) -> Path:
     """A system file that says how a kind of system is reached on the hosts: found out by starting it once."""
     operator.set_up[kind] = ("L2", {})
     running = operator.start(kind)
-    told = running.connection
+    told, sources = running.connection, running.metric_sources()
     bookies = [
-        urllib.parse.urlsplit(source.url).netloc
-        for source in running.metric_sources()
-        if source.name.startswith("bookie-")
+        urllib.parse.urlsplit(source.url).netloc for source in sources if source.name.startswith("bookie-")
     ]
     operator.stop()
     del operator.set_up[kind]
     lines = [f"system: {kind}", f"connect: {json.dumps(told['bootstrap'])}"]
+    lines.append(f"metrics: {json.dumps([source.url for source in sources])}")
     if "admin" in told["options"]:
         lines.append(f"admin: {json.dumps(told['options']['admin'])}")
     if bookies:
@@ -213,3 +212,5 @@ def test_a_study_goes_through_its_variants_on_three_hosts(
     assert f"amount to {LEVELS[first]}" in page
     for cell in CELLS:
         assert found[cell]["nodes"] == BROKERS
+        # What the study's authors read from Prometheus: the cluster tells it of itself.
+        assert any(one["sources"] for one in found[cell]["own_metrics"]), found[cell]["own_metrics"]

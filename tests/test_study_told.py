@@ -27,9 +27,10 @@ def run(tmp_path: Path) -> Path:
 def run_of(planned: StudyPlan, tmp_path: Path) -> Path:
     """A run of two trials of a study."""
     directory = tmp_path / "20260921-141320-study"
-    write_run(directory, (LOG, LOG), asked=workload(seconds=4, warmup_s=1.0))
+    # Two trials that heat, and one that counts.
+    write_run(directory, (LOG, LOG, LOG), asked=workload(seconds=4, warmup_s=1.0))
     write_plan(RunDirectory(directory), planned)
-    for number, trial in enumerate([one for one in planned.trials if one.repeat][:2], start=1):
+    for number, trial in enumerate([one for one in planned.trials if one.repeat][:3], start=1):
         path = directory / f"trials/{number:03d}/result.json"
         found = json.loads(path.read_text("utf-8"))
         found["workload"]["name"] = trial.cell
