@@ -425,6 +425,7 @@ class RunningKafka(StartedCluster):
             "level": self.level,
             "acks": self.acks,
             "topic": launch.plan.topic_as_json(),
+            "client_options": dict(launch.options.client),
             "java": {"version": launch.java.version, "executable": str(launch.java.executable)},
             "heap_mib": launch.heap_mib,
             "commands": {

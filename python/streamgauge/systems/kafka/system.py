@@ -204,4 +204,5 @@ class AttachedKafka(AttachedSystem):
             "nodes": self.nodes,
             "acks": self.acks,
             "topic": self._plan.topic_as_json(),
+            "client": dict(self._options),
         }
