@@ -95,6 +95,13 @@ def run(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
 
 def run_on(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
     """Runs a trial on a topic that is there."""
+    number = begin(worker, request)
+    time.sleep(1.2)
+    return worker.client.finish(number, 20.0, 5.0)
+
+
+def begin(worker: Worker, request: dict[str, Any]) -> str:
+    """Starts the load of a trial, and returns the trial's id."""
     client = worker.client
     status = client.create_trial(request)
     deadline_s = time.monotonic() + 60
@@ -103,8 +110,7 @@ def run_on(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
         status = client.status(status.id)
     assert status.state == "ready", status
     client.start(status.id, 50)
-    time.sleep(1.2)
-    return client.finish(status.id, 20.0, 5.0)
+    return status.id
 
 
 def read_all(official: Any, topic: str, count: int, length: int = 100) -> list[Any]:
@@ -211,17 +217,13 @@ def test_a_paused_subscription_resumes_where_it_was(system: RunningSystem, worke
     client = worker.client
     request = trial(system, topic, subscriptions=[subscription("latest")])
     request["schedule"] = {"arrival": "uniform", "rate_msgs_s": 500.0, "stop_s": 3.0}
-    status = client.create_trial(request)
-    while status.state == "preparing":
-        time.sleep(0.05)
-        status = client.status(status.id)
-    client.start(status.id, 50)
+    number = begin(worker, request)
     time.sleep(1.0)
-    client.pause(status.id, "s")
+    client.pause(number, "s")
     time.sleep(1.0)
-    client.resume(status.id, "s")
+    client.resume(number, "s")
     time.sleep(1.3)
-    audit = client.finish(status.id, 20.0, 5.0)["audit"]["subscriptions"][0]
+    audit = client.finish(number, 20.0, 5.0)["audit"]["subscriptions"][0]
     assert audit["received"] == 1500
     assert (audit["lost"], audit["duplicated"], audit["reordered"]) == (0, 0, 0)
 
@@ -248,13 +250,9 @@ def test_what_was_read_is_acknowledged_soon_as_the_java_client_does(
         asked = {**subscription("latest"), "commit_interval_ms": interval_ms}
         request = trial(system, topic, subscriptions=[asked])
         request["schedule"] = {"arrival": "uniform", "rate_msgs_s": 500.0, "stop_s": 3.0}
-        status = client.create_trial(request)
-        while status.state == "preparing":
-            time.sleep(0.05)
-            status = client.status(status.id)
-        client.start(status.id, 50)
+        number = begin(worker, request)
         time.sleep(2.9)
         left[interval_ms] = backlog(system, topic)
-        client.finish(status.id, 20.0, 5.0)
+        client.finish(number, 20.0, 5.0)
     # Of what was sent in three seconds, and what is sent in a few hundred milliseconds.
     assert left[5000] < left[None] / 3, left

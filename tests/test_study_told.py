@@ -25,7 +25,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def run_of(planned: StudyPlan, tmp_path: Path) -> Path:
-    """A run of two trials of a study."""
+    """A run of three trials of a study."""
     directory = tmp_path / "20260921-141320-study"
     # Two trials that heat, and one that counts.
     write_run(directory, (LOG, LOG, LOG), asked=workload(seconds=4, warmup_s=1.0))

@@ -111,19 +111,24 @@ def _heatings(cell: PlannedCell) -> list[PlannedCell]:
     """What heats a start of a system: the load of a cell until it is steady, with a bound, and then a rehearsal of it, as a trial with topics of its own."""
     asked = workload_of(cell)
     limit_s = min(max(HEATING_TRIALS * (asked.warmup_s + asked.duration_s), HEATING_LEAST_S), HEATING_LIMIT_S)
-    warmup_s = REHEARSAL_WARMUP_S
     return [
-        _heating(cell, "warming-up-for", f"auto:{format_duration(limit_s)}", limit_s, HEATING_MEASURED_S),
-        _heating(cell, "rehearsal-of", format_duration(warmup_s), warmup_s, REHEARSAL_S),
+        _heating(cell, "warming-up-for", limit_s, HEATING_MEASURED_S, until_steady=True),
+        _heating(cell, "rehearsal-of", REHEARSAL_WARMUP_S, REHEARSAL_S, until_steady=False),
     ]
 
 
-def _heating(cell: PlannedCell, called: str, warmup: str, warmup_s: float, measured_s: float) -> PlannedCell:
+def _heating(
+    cell: PlannedCell, called: str, warmup_s: float, measured_s: float, *, until_steady: bool
+) -> PlannedCell:
     """A cell that is not counted, with the load of one that is."""
     name = f"{called}-{cell.cell}"
     left_out = ("backlog", "search", "ramp", "steps", "surges")
     workload = {key: value for key, value in cell.workload.items() if key not in left_out}
-    workload |= {"name": name, "warmup": warmup, "duration": format_duration(measured_s)}
+    workload |= {
+        "name": name,
+        "warmup": ("auto:" if until_steady else "") + format_duration(warmup_s),
+        "duration": format_duration(measured_s),
+    }
     if workload.get("rate") in ("max", "sustainable"):
         workload["rate"] = HEATING_MSGS_S
     return cell.model_copy(

@@ -33,6 +33,13 @@ def mapping(value: object, key: str, where: str) -> Mapping[str, Any]:
     return value
 
 
+def byte_count(value: object, least: int, most: int, where: str) -> int:
+    """A number of bytes within these bounds. Raises SystemInputError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise SystemInputError(f"{where}: expected a number of bytes from {least} to {most}, found {value!r}")
+    return value
+
+
 def check_nodes(request: SystemRequest, system: str) -> None:
     """Raises SystemInputError for a number of nodes on which clusters are not started."""
     if request.nodes not in NODES:

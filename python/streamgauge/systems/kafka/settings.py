@@ -10,6 +10,7 @@ from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base import boundary
 from streamgauge.systems.base.options import (
+    byte_count,
     extra_jvm_flags,
     known,
     mapping,
@@ -188,13 +189,7 @@ def _heap(value: object, where: str) -> int | None:
 def _client(value: object, where: str) -> dict[str, int]:
     client = mapping(value, "client", where)
     known(client, CLIENT_KEYS, f"{where}client: unknown key '{{}}'")
-    least, most = FETCH_BYTES
-    for name, size in client.items():
-        if isinstance(size, bool) or not isinstance(size, int) or not least <= size <= most:
-            raise SystemInputError(
-                f"{where}client.{name}: expected a number of bytes from {least} to {most}, found {size!r}"
-            )
-    return dict(client)
+    return {name: byte_count(size, *FETCH_BYTES, f"{where}client.{name}") for name, size in client.items()}
 
 
 def _settings(value: object, key: str, reserved: Mapping[str, str], where: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base import boundary
 from streamgauge.systems.base.options import (
+    byte_count,
     extra_jvm_flags,
     known,
     mapping,
@@ -278,11 +279,7 @@ def _client(value: object, where: str) -> dict[str, Any]:
         raise SystemInputError(
             f"{where}client.subscription_type: expected one of {', '.join(SUBSCRIPTION_TYPES)}, found {kind!r}"
         )
-    size = client.get("receive_bytes", 1 << 20)
-    if isinstance(size, bool) or not isinstance(size, int) or not 65536 <= size <= 1 << 32:
-        raise SystemInputError(
-            f"{where}client.receive_bytes: expected a number of bytes from 65536 to 4294967296, found {size!r}"
-        )
+    byte_count(client.get("receive_bytes", 1 << 20), 1 << 16, 1 << 32, f"{where}client.receive_bytes")
     namespace = client.get("namespace", NAMESPACE)
     if not re.fullmatch(r"[-=:.\w]+/[-=:.\w]+", str(namespace), re.ASCII):
         raise SystemInputError(f"{where}client.namespace: expected tenant/namespace, found {namespace!r}")

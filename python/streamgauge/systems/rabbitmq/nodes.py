@@ -241,17 +241,13 @@ def _environment(launch: Launch, layout: Layout, node: int) -> dict[str, str]:
 
 def _await(started: Sequence[ManagedProcess], layout: Layout, missing: Callable[[], str | None]) -> None:
     def why(process: ManagedProcess) -> str:
+        holder = processes.port_holder(layout.epmd_port) if process is started[0] else None
         # It ends without a word, and with status 0, where somebody else has its port.
-        return _held(layout.epmd_port) if process is started[0] else explain(process.log)
+        return (
+            explain(process.log) if holder is None else f"its port {layout.epmd_port} is in use by {holder}"
+        )
 
     processes.await_started(missing, started, START_TIMEOUT_S, why)
-
-
-def _held(port: int) -> str:
-    holder = processes.port_holder(port)
-    return (
-        f"nobody listens on its port {port}" if holder is None else f"its port {port} is in use by {holder}"
-    )
 
 
 def _node_missing(launch: Launch, layout: Layout, node: int, starts: int) -> str | None:
