@@ -560,3 +560,10 @@ def test_the_page_of_figures_held_against_the_documents_names_cells_that_there_a
             for pattern in row.split("|")[2].replace("`", "").split(","):
                 if pattern.strip() not in ("", "none", "cell", "all"):
                     assert study(name).matching([pattern.strip()]), (name, pattern)
+
+
+def test_a_cluster_is_not_heated_with_thousands_of_partitions() -> None:
+    connected = Wishes(scale="full", seed=1, connect={"kafka": ("a:1",), "pulsar": ("b:1",)})
+    found = plan_study(study(NATIVE_2020), connected, LAPTOP)
+    heating = [cell for cell in found.cells if cell.heats]
+    assert {cell.workload.get("partitionsPerTopic", 1) for cell in heating} == {100}

@@ -25,6 +25,7 @@ HEATING_MEASURED_S = 1.0
 REHEARSAL_WARMUP_S, REHEARSAL_S = 1.0, 4.0
 """The first trial on a start that looks steady differs from those behind it: its topics come after others, which goes ways that nothing has gone before."""
 HEATING_MSGS_S = 5000.0
+HEATING_PARTITIONS = 100
 
 
 def with_heating(plan: StudyPlan, restart: Restart) -> StudyPlan:
@@ -101,10 +102,13 @@ def _instance(cell: PlannedCell, plan: StudyPlan) -> str:
     return json.dumps([*made, cell.system] if plan.addresses(cell) else made, sort_keys=True)
 
 
-def _work(cell: PlannedCell) -> tuple[bool, int]:
-    """Warming up wants a plain load, and of such the one that has most to do: what is done for each partition is done for none of them often."""
+def _work(cell: PlannedCell) -> tuple[bool, bool, int]:
+    """Warming up wants a plain load, and of such the one that has most to do: what is done for each partition is done for none of them often. But not more
+    than warms: thousands of partitions are a load of their own."""
     plain = "backlog" not in cell.workload and cell.workload.get("rate") not in ("max", "sustainable")
-    return plain, int(cell.workload.get("partitionsPerTopic", 1))
+    partitions = int(cell.workload.get("partitionsPerTopic", 1))
+    within = partitions <= HEATING_PARTITIONS
+    return plain, within, partitions if within else -partitions
 
 
 def _heatings(cell: PlannedCell) -> list[PlannedCell]:
