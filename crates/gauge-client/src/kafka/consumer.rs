@@ -253,7 +253,7 @@ impl Consumer {
         let FetchLimits {
             bytes,
             partition_bytes,
-        } = shared.own.limits;
+        } = shared.own.cluster.access.limits;
         Consumer {
             index,
             subscription: spec.subscription,

@@ -2,10 +2,10 @@
 
 use gauge_load::clock;
 
+use super::Access;
 use super::batch::BatchPool;
 use super::buffers::Buffers;
 use super::cluster::{Answer, Cluster};
-use super::{Access, FetchLimits};
 use crate::LaneSpec;
 use crate::shared::{self, own_token};
 
@@ -22,7 +22,6 @@ pub(crate) type Shared = shared::Shared<Commons>;
 /// What only this protocol has of it.
 pub(crate) struct Commons {
     pub client_id: String,
-    pub limits: FetchLimits,
     pub cluster: Cluster,
     pub buffers: Buffers,
     pub batches: BatchPool,
@@ -41,7 +40,6 @@ impl Commons {
             .collect();
         Commons {
             client_id: access.client_id.clone(),
-            limits: access.limits,
             cluster: Cluster::new(access, bootstrap, &spec.topics, groups, own_token(0)),
             buffers: Buffers::new(spec.batch.buffer_bytes.min(FREE_BYTES_MAX)),
             batches: BatchPool::default(),
