@@ -246,6 +246,19 @@ def test_a_period_and_its_swing_are_found_in_a_series(monkeypatch: pytest.Monkey
     period_s = study_figures.value(measured, "period_s.end_to_end_mean")
     assert period_s == pytest.approx(90, rel=0.05)
     assert study_figures.value(measured, "swing_ms.end_to_end_mean") == pytest.approx(2.0, rel=0.3)
+    assert study_figures.value(measured, "range_ms.end_to_end_mean") == pytest.approx(2.2, rel=0.1)
+
+
+def test_a_range_is_that_of_most_seconds_and_not_of_the_odd_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from streamgauge.analysis import study_figures
+
+    series = np.linspace(5.0, 6.0, 100)
+    series[[30, 70]] = 0.1, 900.0
+    monkeypatch.setattr(study_figures, "_within", lambda _measured, _figure: series)
+    measured: Any = None
+    assert study_figures.value(measured, "range_ms.end_to_end_mean") == pytest.approx(0.9, rel=0.1)
+    monkeypatch.setattr(study_figures, "_within", lambda _measured, _figure: np.array([]))
+    assert study_figures.value(measured, "range_ms.end_to_end_mean") is None
 
 
 def of_two_figures(figures: Mapping[str, Mapping[str, Sequence[float]]], cell: str, **check: Any) -> Judged:

@@ -58,7 +58,13 @@ def rendered(template: Path, **variables: Any) -> str:
     environment.filters["extract"] = lambda item, container, key: container[item][key]
     environment.filters["regex_replace"] = lambda text, _pattern, added: text + added
     found = inventory()
-    told = {"groups": found["groups"], "hostvars": found["hosts"], "streamgauge_root": "", **variables}
+    told = {
+        "groups": found["groups"],
+        "hostvars": found["hosts"],
+        "streamgauge_root": "",
+        "pulsar_serving": found["groups"]["brokers"],
+        **variables,
+    }
     return environment.get_template(template.name).render(told)
 
 

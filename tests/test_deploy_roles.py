@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from streamgauge.systems.pulsar.system import Pulsar
 from streamgauge.vocabulary.gauge_binary import find_gauge
 
 HOST = "one inside=127.0.0.1 node=1 ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
+APART = "127.0.0.2"
 STUDIES = sorted((ANSIBLE / "studies").glob("*.yaml"))
 RUN_S = 240
 UP_S = 120
@@ -173,17 +174,41 @@ def started(site: Site, *services: tuple[str, Callable[[], bool]]) -> Iterator[N
                 process.wait()
 
 
-def listens(port: int) -> Callable[[], bool]:
+def listens(port: int, host: str = "127.0.0.1") -> Callable[[], bool]:
     """Whether somebody takes connections there."""
 
     def asked() -> bool:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+            socket.create_connection((host, port), timeout=1.0).close()
         except OSError:
             return False
         return True
 
     return asked
+
+
+def with_broker_apart(site: Site) -> Site:
+    """The machine to which Pulsar's broker has moved: another root, another address."""
+    one, two = site.root, site.root.with_name("apart")
+    (two / "etc").mkdir(parents=True)
+    inventory = site.root.parent / "inventory.ini"
+    host = f"two {HOST.partition(' ')[2]}".replace("inside=127.0.0.1", f"inside={APART}")
+    lines = [f"[pulsar_brokers]\n{host} own_root={two}\n", f"[brokers:vars]\nown_root={one}\n"]
+    inventory.write_text(inventory.read_text("utf-8") + "".join(lines), "utf-8")
+    # No default stands behind it: a host without a root of its own ends the play before it touches this machine.
+    site.variables["streamgauge_root"] = "{{ own_root }}"
+    site.apply()
+    return replace(site, root=two)
+
+
+def pulsar_serves(directory: Path, host: str, port: int, deployment: str) -> None:
+    """A trial on the cluster that the playbook says how to reach; it is deployed like this, which is read back, and its bookie is asked."""
+    left = YAML(typ="safe").load(directory / "pulsar.yaml")
+    assert left["connect"] == [f"{host}:{port}"]
+    serves(directory, **left, durability="L3", deployment=deployment, client={"namespace": "public/default"})
+    durability = result(directory)["durability"]
+    assert (durability["declared"], durability["mismatches"]) == ("L3", [])
+    assert durability["settings"]["deployment"] == deployment
 
 
 @pytest.mark.jvm
@@ -277,19 +302,21 @@ def test_pulsar_and_rabbitmq_are_put_there_once_and_serve(site: Site, tmp_path: 
     with (tmp_path / "inventory.ini").open("a", encoding="utf-8") as inventory:
         inventory.write("[zookeeper]\none\n")
     put_there_once(site)
-    port, ports = site.ports["pulsar_port"], site.ports
+    ports = site.ports
     with started(
         site,
         ("zookeeper", listens(ports["zookeeper_port"])),
         ("pulsar-metadata", lambda: True),
         ("bookkeeper", listens(ports["pulsar_bookie_port"])),
-        ("pulsar-broker", listens(ports["pulsar_web_port"])),
     ):
-        left = YAML(typ="safe").load(tmp_path / "pulsar.yaml")
-        assert left["connect"] == [f"127.0.0.1:{port}"]
-        serves(tmp_path, **left, durability="L3", client={"namespace": "public/default"})
-    durability = result(tmp_path)["durability"]
-    assert (durability["declared"], durability["mismatches"]) == ("L3", []), "its bookie was asked"
+        with started(site, ("pulsar-broker", listens(ports["pulsar_web_port"]))):
+            pulsar_serves(tmp_path, "127.0.0.1", ports["pulsar_port"], "co-located")
+        apart = with_broker_apart(site)
+        assert apart.unit("pulsar-broker").exists()
+        assert not apart.unit("bookkeeper").exists()
+        assert not site.unit("pulsar-broker").exists(), "it is on the other machine now"
+        with started(apart, ("pulsar-broker", listens(ports["pulsar_web_port"], APART))):
+            pulsar_serves(tmp_path, APART, ports["pulsar_port"], "tiered")
     assert list(site.root.glob("mnt/data-1/journal/0/current/*.txn"))
     assert list(site.root.glob("mnt/data-2/ledgers/0/current/*"))
 

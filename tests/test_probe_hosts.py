@@ -72,7 +72,8 @@ def test_every_disk_of_every_machine_is_kept_and_shown(tmp_path: Path) -> None:
         disk.mkdir()
     more = ("--probe-bytes", str(8 * MIB))
     with agent(tmp_path / "a", *disks[:2], more=more) as a, agent(tmp_path / "b", *disks[2:], more=more) as b:
-        status, told = study(tmp_path, "--probe-hosts", a, "--probe-hosts", b, "--probe-bytes", "8MiB")
+        asked = ("--probe-bytes", "8MiB", "--probe-fsync", "3s")
+        status, told = study(tmp_path, "--probe-hosts", a, "--probe-hosts", b, *asked)
         assert status in (0, 1), told
         refused = study(tmp_path, "--probe-hosts", a, "--probe-bytes", "16MiB")
     manifest = json.loads((tmp_path / "runs/latest/manifest.json").read_text("utf-8"))
@@ -83,11 +84,19 @@ def test_every_disk_of_every_machine_is_kept_and_shown(tmp_path: Path) -> None:
     for disk in found:
         assert disk["written_bytes"] == 8 * MIB
         assert disk["write_mb_s"] > 0
+        # Of three seconds the last one may not be whole.
+        assert 2 <= len(disk["fsync_ms_p99_by_second"]) <= 3
+        assert (
+            min(disk["fsync_ms_p99_by_second"])
+            <= disk["fsync_ms_p99"]
+            <= max(*disk["fsync_ms_p99_by_second"], disk["fsync_ms_max"])
+        )
         assert (
             0 < disk["fsync_ms_p50"] <= disk["fsync_ms_p99"] <= disk["fsync_ms_p99_9"] <= disk["fsync_ms_max"]
         )
     page = (tmp_path / "runs/latest/report.html").read_text("utf-8")
     assert "Every disk of every machine" in page
+    assert "99th percentile of an fsync, second by second" in page
     for disk in disks:
         assert re.search(rf"<code>{re.escape(str(disk))}</code>", page)
         assert not list(disk.iterdir()), "what was written there is removed"
@@ -104,7 +113,17 @@ def test_an_agent_that_may_write_nowhere_is_refused_before_anything_starts(tmp_p
     assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").glob("*/trials/*"))
 
 
-def test_a_size_without_machines_is_refused(tmp_path: Path) -> None:
-    status, told = study(tmp_path, "--probe-bytes", "1GiB")
+@pytest.mark.parametrize("option", [("--probe-bytes", "1GiB"), ("--probe-fsync", "1m")])
+def test_what_is_asked_of_disks_without_machines_is_refused(tmp_path: Path, option: tuple[str, str]) -> None:
+    status, told = study(tmp_path, *option)
     assert status == 2
-    assert "name their agents with --probe-hosts" in told
+    assert f"{option[0]}: of which machines? name their agents with --probe-hosts" in told
+
+
+@pytest.mark.parametrize("time", ["1s", "11m", "long"])
+def test_a_time_that_is_none_is_refused_before_anything_is_probed(tmp_path: Path, time: str) -> None:
+    status, told = study(tmp_path, "--probe-hosts", "127.0.0.1:1", "--probe-fsync", time)
+    assert status == 2
+    assert f"--probe-fsync {time}: " in told
+    assert "expected" in told
+    assert "probing" not in told

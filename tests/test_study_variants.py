@@ -189,3 +189,51 @@ def test_one_cluster_in_one_state_is_never_two_variants(tmp_path: Path) -> None:
     assert "on the same cluster in the same state as" in claim.why
     (claim,) = outcome(tmp_path / "changed", plan).claims
     assert claim.verdict != "not shown", "between the two it was set up anew"
+
+
+RAID = PULSARS.replace(
+    'title: "Async", level: L2, options:',
+    'title: "Async", level: L1, machines: both disks as RAID 0, options:',
+).replace("{journal: async_journal, client: {token: secret}}", "{}")
+
+
+@pytest.mark.parametrize("connect", [{}, {"pulsar": ONE}, {"log_sync": ONE}])
+def test_a_variant_of_machines_is_left_out_where_no_cluster_is_named_for_it(
+    connect: dict[str, tuple[str, ...]],
+) -> None:
+    plan = planned(RAID, **connect)
+    assert not any(cell.system == "log-async" for cell in plan.cells)
+    (why,) = {why for name, why in plan.left_out.items() if name.startswith("log-async")}
+    assert "it needs machines of its own (both disks as RAID 0)" in why
+    assert "--connect log-async=" in why
+
+
+def test_a_variant_of_machines_is_judged_where_somebody_vouches_for_them(tmp_path: Path) -> None:
+    durable = RAID.replace("level: L1}", "level: L1, vouched: [durability]}")
+    plan = planned(
+        durable.replace("level: L1, machines", "level: L1, vouched: [durability], machines"),
+        log_sync=ONE,
+        log_async=OTHER,
+    )
+    assert plan.cell("log-async-1").unverified == ["durability", "machines"]
+    (claim,) = outcome(tmp_path / "unsaid", plan).claims
+    assert claim.verdict == "not shown"
+    assert "could not be verified on the cluster that runs: machines" in claim.why
+    vouched = planned(
+        durable.replace("level: L1, machines", "level: L1, vouched: [durability, machines], machines"),
+        log_sync=ONE,
+        log_async=OTHER,
+    )
+    (claim,) = outcome(tmp_path / "said", vouched).claims
+    assert claim.verdict != "not shown", claim.why
+
+
+def test_machines_that_were_not_changed_are_found_out(tmp_path: Path) -> None:
+    """One array of disks has another directory than two disks, which bookies tell."""
+    vouched = RAID.replace("level: L1}", "level: L1, vouched: [durability]}").replace(
+        "level: L1, machines", "level: L1, vouched: [durability, machines], machines"
+    )
+    plan = planned(vouched, log_sync=ONE, log_async=ONE)
+    (claim,) = outcome(tmp_path, plan, lambda _system: {"bookie-1.journalDirectories": "/a"}).claims
+    assert claim.verdict == "not shown"
+    assert "on the same cluster in the same state as" in claim.why

@@ -86,6 +86,8 @@ def test_each_level_has_its_means(
         (SystemRequest(options={"client": {"receive_bytes": 1}}), "65536 to 4294967296"),
         (SystemRequest(options={"client": {"namespace": "trial"}}), "expected tenant/namespace"),
         (SystemRequest(options={"admin": ["127.0.0.1:8080"]}), "a cluster that already runs"),
+        (SystemRequest(options={"deployment": "apart"}), "expected one of co-located, tiered, found 'apart'"),
+        (SystemRequest(options={"deployment": "tiered"}), "the lab starts a broker beside each bookie"),
         (SystemRequest(options={"ports": [1, 2]}), "expected 1 different ports"),
         (SystemRequest(connect=("here",)), "expected host:port"),
         (SystemRequest(connect=("a:6650",), level="L1"), "cannot be asked of a running cluster"),
@@ -216,6 +218,40 @@ def test_an_attached_cluster_tells_its_quorums_and_no_level() -> None:
     found = compare(description, {}, ["t"], Expectation(1, None, None, {}))
     assert (found.level, found.mismatches) == (None, ())
     assert found.settings["namespace.bookkeeperAckQuorum"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("brokers", "bookies", "told"),
+    [
+        (["a", "b"], ["a:3181", "b:3181", "c:3181"], "co-located"),
+        (["a"], ["10.0.0.1:3181"], "tiered"),
+        (["a", "x"], ["a:3181"], None),
+        (["a"], ["bookie-0"], None),
+        (["a"], None, None),
+        ([], ["a:3181"], None),
+    ],
+)
+def test_whether_brokers_have_machines_of_their_own_is_read_back(
+    brokers: list[str], bookies: list[str] | None, told: str | None
+) -> None:
+    description = {
+        "nodes": [{"id": at, "host": host, "port": 8080} for at, host in enumerate(brokers, start=1)],
+        "storage_nodes": bookies,
+        "topics": {},
+    }
+    found = compare(description, {}, [], Expectation(1, None, None, {}))
+    assert found.settings.get("deployment") == told
+    for asked in settings.DEPLOYMENTS:
+        found = compare(description, {}, [], Expectation(1, None, None, {}, asked))
+        assert (found.mismatches == ()) == (asked == told), found.mismatches
+
+
+def test_where_attached_bookies_keep_what_they_are_given_is_recorded() -> None:
+    """One array of disks and two disks have other directories."""
+    with bookie_that_tells({"journalDirectories": "/mnt/data/journal", "secretKey": "x"}) as bookie:
+        request = SystemRequest(connect=("a:6650",), options={"bookies": [bookie]})
+        found = Pulsar().attach(request).read_back(lambda _topics: DESCRIBED, ["t"])
+    assert found.settings["bookie-1.journalDirectories"] == "/mnt/data/journal"
 
 
 @contextmanager

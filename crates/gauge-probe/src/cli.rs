@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::error::ProbeError;
 use crate::report::Report;
-use crate::{Length, probe, scratch, table};
+use crate::{Length, OfDisks, probe, scratch, table};
 
 /// Measure what this machine can do: disk, fsync, loopback network, one core, wake-ups, clock
 #[derive(Debug, clap::Args)]
@@ -20,6 +20,9 @@ pub struct Args {
     /// Write so many bytes to each disk, however long that takes, as `dd` would (such as 68719476736, 64 GiB); half of what is free must hold them
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1 << 20..=1 << 44))]
     bytes: Option<u64>,
+    /// Append and sync for so many seconds at each disk, however long the rest takes, and tell the 99th percentile of each second (with --json)
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(2..=3600))]
+    fsync: Option<u32>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -42,7 +45,11 @@ fn measure_and_print(args: &Args) -> Result<(), ProbeError> {
     scratch::remove_on_signals()
         .map_err(|error| ProbeError::from_machine("install its signal handlers", &error))?;
     let length = if args.short { Length::Short } else { Length::Full };
-    let report = probe(length, &args.dir, args.bytes, &mut |step| {
+    let of_disks = OfDisks {
+        bytes: args.bytes,
+        fsync_s: args.fsync,
+    };
+    let report = probe(length, &args.dir, of_disks, &mut |step| {
         let _ = writeln!(io::stderr(), "probing: {step}");
     })?;
     let text = if args.json {

@@ -20,6 +20,9 @@ use crate::scratch::ScratchFile;
 const PAGE_BYTES: usize = 4096;
 const BLOCK_BYTES: usize = 1 << 20;
 const APPEND_BYTES: usize = 4096;
+/// The file of the appends is begun anew at this size.
+const APPENDED_BYTES_MAX: u64 = 1 << 30;
+const SECOND_NS: i64 = 1_000_000_000;
 /// Below this there is too little room for the bandwidth file to mean anything.
 const FREE_BYTES_MIN: u64 = 128 << 20;
 
@@ -152,7 +155,7 @@ pub fn measure(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Disk, ProbeError> {
     progress("4 KiB append + fdatasync");
-    let (fsync_ms, fsync_per_s) = durable_appends(target, bounds)?;
+    let appends = durable_appends(target, bounds)?;
 
     let shown = target.directory.display();
     let mut file = ScratchFile::nameless_direct(&target.directory)
@@ -181,21 +184,28 @@ pub fn measure(
         write_mb_s: written.mb_s,
         written_bytes: written.bytes,
         read_mb_s,
-        fsync_ms,
-        fsync_per_s,
+        fsync_ms: appends.ms,
+        fsync_per_s: appends.per_s,
+        fsync_p99_ms_by_second: appends.p99_ms_by_second,
     })
 }
 
-fn durable_appends(target: &Target, bounds: Bounds) -> Result<(FsyncMs, f64), ProbeError> {
+struct Appends {
+    ms: FsyncMs,
+    per_s: f64,
+    p99_ms_by_second: Vec<f64>,
+}
+
+fn durable_appends(target: &Target, bounds: Bounds) -> Result<Appends, ProbeError> {
     let shown = target.directory.display();
     let failed = |error| ProbeError::from_disk(&format!("append and fdatasync in {shown}"), &error);
     let file = ScratchFile::named(&target.directory)
         .map_err(|error| ProbeError::from_disk(&format!("create a file in {shown}"), &error))?;
-    let mut samples = Samples::with_limit(bounds.fsync_count)
-        .map_err(|_| ProbeError::Machine("the probe could not get memory for its samples".into()))?;
+    let no_memory = |_| ProbeError::Machine("the probe could not get memory for its samples".into());
+    let mut samples = Samples::with_limit(bounds.fsync_count).map_err(no_memory)?;
     let mut block = Block::of_noise();
     let append = &block.bytes()[..APPEND_BYTES];
-    let bytes_max = target.free_bytes / 2;
+    let bytes_max = APPENDED_BYTES_MAX.min(target.free_bytes / 2);
     let mut offset = 0u64;
     let limit_ns = clock::nanoseconds(bounds.fsync);
     let start_ns = clock::monotonic_ns();
@@ -207,14 +217,27 @@ fn durable_appends(target: &Target, bounds: Bounds) -> Result<(FsyncMs, f64), Pr
         let now_ns = clock::monotonic_ns();
         samples.record(now_ns - last_ns);
         last_ns = now_ns;
-        if now_ns - start_ns >= limit_ns || samples.is_full() || offset + APPEND_BYTES as u64 > bytes_max {
+        if now_ns - start_ns >= limit_ns || samples.is_full() {
             break;
+        }
+        if offset + APPEND_BYTES as u64 > bytes_max {
+            file.release_space().map_err(failed)?;
+            offset = 0;
+            last_ns = clock::monotonic_ns();
         }
     }
     let seconds = (last_ns - start_ns).max(1) as f64 / 1e9;
     let per_s = rounded(samples.count() as f64 / seconds, 1);
     file.release_space().map_err(failed)?;
-    Ok((FsyncMs::of(&mut samples), per_s))
+    let mut by_second = samples.intervals(SECOND_NS).map_err(no_memory)?;
+    if by_second.len() < 2 {
+        by_second.clear();
+    }
+    Ok(Appends {
+        p99_ms_by_second: by_second.iter_mut().map(|one| FsyncMs::of(one).p99).collect(),
+        ms: FsyncMs::of(&mut samples),
+        per_s,
+    })
 }
 
 struct Written {

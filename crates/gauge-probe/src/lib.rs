@@ -23,4 +23,4 @@ mod table;
 mod wakeup;
 
 pub use error::ProbeError;
-pub use probe::{Length, probe};
+pub use probe::{Length, OfDisks, probe};

@@ -63,32 +63,56 @@ impl Length {
     }
 }
 
-/// Probes this machine, with the disk under each of `directories`, one after the other; `bytes` is what is written to each of them in sequence, whatever
-/// `length` says. `progress` is told each step before it begins.
+/// What is asked of each disk, whatever the length says.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OfDisks {
+    /// So many bytes are written in sequence.
+    pub bytes: Option<u64>,
+    /// For so many seconds something is appended and synced.
+    pub fsync_s: Option<u32>,
+}
+
+/// Appends per second that are kept of a long probe: more than a disk syncs that keeps its promise.
+const FSYNCS_PER_S: usize = 100_000;
+
+/// Probes this machine, with the disk under each of `directories`, one after the other. `progress` is told each step before it begins.
 ///
 /// Errors: `ProbeError::Input` when there is no directory, or one is missing, not writable or full; `ProbeError::Machine` when a disk or the network fails.
 pub fn probe(
     length: Length,
     directories: &[PathBuf],
-    bytes: Option<u64>,
+    of_disks: OfDisks,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Report, ProbeError> {
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut plan = length.plan();
-    if let Some(bytes) = bytes {
+    if let Some(bytes) = of_disks.bytes {
         plan.disk.file_bytes = bytes;
         plan.disk.write = Duration::MAX;
+    }
+    if let Some(seconds) = of_disks.fsync_s {
+        plan.disk.fsync = Duration::from_secs(seconds.into());
+        plan.disk.fsync_count = FSYNCS_PER_S * seconds as usize;
     }
     let mut notes = Vec::new();
     // All of them before any is measured: a mistake in the last is told at once.
     let targets = directories
         .iter()
-        .map(|directory| disk::inspect(directory, bytes, &mut notes))
+        .map(|directory| disk::inspect(directory, of_disks.bytes, &mut notes))
         .collect::<Result<Vec<_>, _>>()?;
     let host = host::describe(&mut notes);
     let mut disks = Vec::with_capacity(targets.len());
     for target in &targets {
-        disks.push(disk::measure(target, plan.disk, &mut notes, progress)?);
+        let disk = disk::measure(target, plan.disk, &mut notes, progress)?;
+        if disk.fsync_ms.count == plan.disk.fsync_count as u64 && of_disks.fsync_s.is_some() {
+            notes.push(format!(
+                "{} synced {} appends in {:.1} s, and no more are kept: the rest of the time was left",
+                disk.dir,
+                disk.fsync_ms.count,
+                disk.fsync_ms.count as f64 / disk.fsync_per_s
+            ));
+        }
+        disks.push(disk);
     }
     let Some(disk) = disks.first().cloned() else {
         return Err(ProbeError::Input(

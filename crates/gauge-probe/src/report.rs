@@ -66,6 +66,8 @@ pub struct Disk {
     pub fsync_ms: FsyncMs,
     /// Such appends per second.
     pub fsync_per_s: f64,
+    /// Their 99th percentile in ms, second by second; empty where it took less than two seconds.
+    pub fsync_p99_ms_by_second: Vec<f64>,
 }
 
 /// Loopback TCP.

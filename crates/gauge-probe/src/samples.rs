@@ -44,6 +44,29 @@ impl Samples {
         self.values_ns.len() as u64
     }
 
+    /// The samples of each `interval_ns`, one after the other, of such that follow each other without a gap (each one's value is how long it took); the last
+    /// interval only where it is whole. Before any percentile, which changes their order.
+    pub fn intervals(&self, interval_ns: i64) -> Result<Vec<Samples>, TryReserveError> {
+        assert!(interval_ns > 0, "an interval of {interval_ns} ns has no samples");
+        assert!(!self.sorted, "sorted samples have lost their order");
+        let (mut found, mut from, mut end_ns, mut now_ns) = (Vec::new(), 0, interval_ns, 0i64);
+        for (at, value_ns) in self.values_ns.iter().enumerate() {
+            now_ns += value_ns;
+            if now_ns < end_ns {
+                continue;
+            }
+            let mut own = Samples::with_limit(at + 1 - from)?;
+            own.values_ns.extend_from_slice(&self.values_ns[from..=at]);
+            found.push(own);
+            from = at + 1;
+            // One that took several of them is in the first, and the others have none.
+            while end_ns <= now_ns {
+                end_ns += interval_ns;
+            }
+        }
+        Ok(found)
+    }
+
     /// The smallest sample that is not below a share `quantile` (0-1) of all samples, in nanoseconds (nearest rank). 0 without samples.
     pub fn quantile_ns(&mut self, quantile: f64) -> i64 {
         assert!(
@@ -96,6 +119,20 @@ mod tests {
         assert_eq!(growing.quantile_ns(1.0), 20);
         growing.record(5);
         assert_eq!(growing.quantile_ns(0.0), 5);
+    }
+
+    #[test]
+    fn intervals_have_what_ended_in_them() {
+        let told = samples([4, 5, 6, 1, 30, 2, 1]);
+        let mut found = told.intervals(10).unwrap();
+        let counts: Vec<u64> = found.iter().map(Samples::count).collect();
+        assert_eq!(
+            counts,
+            [3, 2],
+            "what took three intervals is in one, and the last one is not whole"
+        );
+        assert_eq!(found[0].quantile_ns(1.0), 6);
+        assert_eq!(found[1].quantile_ns(1.0), 30);
     }
 
     #[test]

@@ -37,6 +37,8 @@ const LEASE_LOOK: Duration = Duration::from_secs(1);
 /// A probe of the machine takes no longer for each disk, besides what was asked to be written at no less than the rate below.
 const PROBE_WITHIN: Duration = Duration::from_secs(60);
 const SLOWEST_BYTES_PER_S: u64 = 20_000_000;
+/// For so many seconds a lab may have each disk synced.
+const FSYNC_S_MAX: u32 = 600;
 
 /// Tells a lab what this machine and its broker do (docs/causes.md): CPU, run queues, memory, disks, network.
 #[derive(Clone, Debug, clap::Args)]
@@ -259,6 +261,9 @@ struct ProbeAsked {
     /// What is to be written to each disk in sequence; some seconds' worth without.
     #[serde(default)]
     bytes: Option<u64>,
+    /// For how many seconds each disk is synced; half a second without.
+    #[serde(default)]
+    fsync_s: Option<u32>,
 }
 
 /// Has the machine probed, by this very program.
@@ -280,11 +285,19 @@ async fn probe(
             ),
         ));
     }
-    let within = PROBE_WITHIN * u32::try_from(agent.probe_dirs.len()).unwrap_or(u32::MAX)
-        + asked.bytes.map_or(Duration::ZERO, |bytes| {
-            Duration::from_secs(bytes / SLOWEST_BYTES_PER_S)
-                * u32::try_from(agent.probe_dirs.len()).unwrap_or(u32::MAX)
-        });
+    if let Some(seconds) = asked
+        .fsync_s
+        .filter(|seconds| !(2..=FSYNC_S_MAX).contains(seconds))
+    {
+        return Err(ApiError::field(
+            "fsync_s",
+            format!("{seconds}: expected 2 to {FSYNC_S_MAX} seconds"),
+        ));
+    }
+    let of_disk = PROBE_WITHIN
+        + Duration::from_secs(asked.bytes.unwrap_or(0) / SLOWEST_BYTES_PER_S)
+        + Duration::from_secs(asked.fsync_s.unwrap_or(0).into());
+    let within = of_disk * u32::try_from(agent.probe_dirs.len()).unwrap_or(u32::MAX);
     let directories = agent.probe_dirs.clone();
     let Ok(_alone) = agent.probing.try_lock() else {
         return Err(ApiError::conflict("a probe is running already: try again"));
@@ -299,6 +312,9 @@ async fn probe(
         }
         if let Some(bytes) = asked.bytes {
             command.args(["--bytes", &bytes.to_string()]);
+        }
+        if let Some(seconds) = asked.fsync_s {
+            command.args(["--fsync", &seconds.to_string()]);
         }
         let mut child = command
             .stdin(std::process::Stdio::null())

@@ -217,6 +217,15 @@ def _swing_ms(measured: MeasuredTrial) -> float | None:
     return max(folded) - min(folded)
 
 
+def _range_ms(measured: MeasuredTrial) -> float | None:
+    """How far the mean end-to-end latencies of the seconds lie apart, without the highest and the lowest twentieth of them."""
+    values = _within(measured, "end_to_end_ms.mean")
+    if not len(values):
+        return None
+    low, high = np.quantile(values, [0.05, 0.95])
+    return float(high - low)
+
+
 def _spikes_per_min(measured: MeasuredTrial) -> float | None:
     values = _within(measured, "publish_ms.p99")
     if not len(values):
@@ -228,5 +237,6 @@ def _spikes_per_min(measured: MeasuredTrial) -> float | None:
 _OF_SERIES: dict[str, Callable[[MeasuredTrial], float | None]] = {
     "period_s.end_to_end_mean": _period_s,
     "swing_ms.end_to_end_mean": _swing_ms,
+    "range_ms.end_to_end_mean": _range_ms,
     "spikes_per_min.publish_p99": _spikes_per_min,
 }

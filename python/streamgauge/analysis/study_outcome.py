@@ -30,10 +30,11 @@ LIMITS = {"cpu": "CPU", "disk_write": "disk writes", "disk_read": "disk reads", 
 
 def _differ(one: PlannedCell, other: PlannedCell) -> bool:
     """Whether two cells are of different variants of a system."""
-    return one.kind == other.kind and (one.level, one.options, one.nodes) != (
+    return one.kind == other.kind and (one.level, one.options, one.nodes, one.machines) != (
         other.level,
         other.options,
         other.nodes,
+        other.machines,
     )
 
 

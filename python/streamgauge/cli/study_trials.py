@@ -17,7 +17,7 @@ from streamgauge.cli.pages import parse_pages
 from streamgauge.cli.study_load import LoadOptions, fleet_of, refuse_impossible, say_load
 from streamgauge.cli.watch import make_observer
 from streamgauge.cli.watching import Watching
-from streamgauge.fleet.agents import read_agents
+from streamgauge.fleet.agents import PROBE_FSYNC_S_MAX, read_agents
 from streamgauge.model.checked_study import Study, experiment_study_names, read_study, study_names
 from streamgauge.model.hooks_file import PlannedHooks, read_hooks
 from streamgauge.model.result_hosts import ProbedDisk
@@ -61,6 +61,7 @@ def study(
     insecure: bool,
     probe_hosts: list[str] | None,
     probe_bytes: str | None,
+    probe_fsync: str | None,
     hooks: Path | None,
     versions: str | None,
     plan_only: bool,
@@ -75,6 +76,7 @@ def study(
 ) -> None:
     """The work of commands/study.py."""
     trust = Trust.parse(trust_file)
+    of_disks = _of_disks(probe_hosts, probe_bytes, probe_fsync)
     pages = parse_pages(live, metrics, token_file)
     chosen = _scale(scale, quick)
     options = LoadOptions(fleet, workers, topology, on_worker_loss, at, insecure)
@@ -161,7 +163,7 @@ def study(
         _say_plan(found, plan, clusters)
     if plan_only:
         return
-    disks = _disks(probe_hosts, probe_bytes)
+    disks = _disks(probe_hosts, *of_disks)
     sink = open_events(events)
     try:
         with Watching(pages) as watching:
@@ -200,22 +202,33 @@ def _refuse_with_resume(**given: Any) -> None:
             )
 
 
-def _disks(hosts: list[str] | None, text: str | None) -> list[ProbedDisk]:
-    """Those of the machines that are to be probed. Raises InputError, FleetFailure."""
-    if not hosts:
-        if text is not None:
-            raise InputError("--probe-bytes: of which machines? name their agents with --probe-hosts")
-        return []
-    size = None
-    if text is not None:
+def _of_disks(
+    hosts: list[str] | None, size: str | None, lasting: str | None
+) -> tuple[int | None, int | None]:
+    """How much is written to each disk of the machines that are to be probed, and for how many seconds it is synced. Raises InputError."""
+    for option, text in (("bytes", size), ("fsync", lasting)):
+        if text is not None and not hosts:
+            raise InputError(f"--probe-{option}: of which machines? name their agents with --probe-hosts")
+    write_bytes = None
+    if size is not None:
         try:
-            size = parse_size(text)
+            write_bytes = parse_size(size)
         except ValueError as error:
-            raise InputError(f"--probe-bytes {text}: {error}") from None
-        if size < 1 << 20:
-            raise InputError(f"--probe-bytes {text}: expected a size of 1MiB or more, such as 64GiB")
+            raise InputError(f"--probe-bytes {size}: {error}") from None
+        if write_bytes < 1 << 20:
+            raise InputError(f"--probe-bytes {size}: expected a size of 1MiB or more, such as 64GiB")
+    fsync_s = _seconds("probe-fsync", lasting)
+    if fsync_s is not None and not 2.0 <= fsync_s <= PROBE_FSYNC_S_MAX:
+        raise InputError(f"--probe-fsync {lasting}: expected 2s to 10m, such as 1m")
+    return write_bytes, None if fsync_s is None else round(fsync_s)
+
+
+def _disks(hosts: list[str] | None, write_bytes: int | None, fsync_s: int | None) -> list[ProbedDisk]:
+    """Those of the machines that are to be probed. Raises InputError."""
+    if not hosts:
+        return []
     try:
-        return probe_disks(read_agents(hosts), size, lambda line: typer.echo(line, err=True))
+        return probe_disks(read_agents(hosts), write_bytes, fsync_s, lambda line: typer.echo(line, err=True))
     except FleetFailure as error:
         raise InputError(f"--probe-hosts: {error}") from None
 

@@ -21,6 +21,7 @@ from streamgauge.vocabulary.errors import FleetFailure, InputError, WorkerLost, 
 SAMPLE_WITHIN_S = 0.8
 PROBE_WITHIN_S = 60.0
 PROBE_DISKS_MAX = 16
+PROBE_FSYNC_S_MAX = 600.0
 SLOWEST_BYTES_PER_S = 20e6
 """As the agent has it: a disk that is slower than that is given up."""
 
@@ -47,12 +48,12 @@ class Agent:
         except (WorkerLost, WorkerRefused):
             return None
 
-    def probe_disks(self, write_bytes: int | None) -> list[ProbedDisk]:
+    def probe_disks(self, write_bytes: int | None, fsync_s: int | None) -> list[ProbedDisk]:
         """Each of its disks. Raises FleetFailure when it may not be tried, or fails."""
         # How many there are the agent knows.
-        within_s = PROBE_DISKS_MAX * (PROBE_WITHIN_S + (write_bytes or 0) / SLOWEST_BYTES_PER_S)
+        of_disk_s = PROBE_WITHIN_S + (write_bytes or 0) / SLOWEST_BYTES_PER_S + (fsync_s or 0)
         try:
-            found = self.client.probe_host(within_s, write_bytes)
+            found = self.client.probe_host(PROBE_DISKS_MAX * of_disk_s, write_bytes, fsync_s)
             return [
                 ProbedDisk(
                     host=self.name,
@@ -66,6 +67,7 @@ class Agent:
                     fsync_ms_p99_9=disk["fsync_ms"]["p99_9"],
                     fsync_ms_max=disk["fsync_ms"]["max"],
                     fsyncs=disk["fsync_ms"]["count"],
+                    fsync_ms_p99_by_second=disk["fsync_p99_ms_by_second"],
                     started_unix_ms=found["started_unix_ms"],
                 )
                 for disk in found["disks"]

@@ -175,9 +175,14 @@ class WorkerClient:
         path = f"/v1/host?probes=true&ports={','.join(map(str, ports))}"
         return self._read(HostSample, self._call("GET", path, timeout_s=within_s))
 
-    def probe_host(self, within_s: float, write_bytes: int | None = None) -> dict[str, Any]:
-        """What an agent's machine can do; `write_bytes`: how much is written to each of its disks, some seconds' worth without."""
-        asked = {} if write_bytes is None else {"bytes": write_bytes}
+    def probe_host(
+        self, within_s: float, write_bytes: int | None = None, fsync_s: int | None = None
+    ) -> dict[str, Any]:
+        """What an agent's machine can do; `write_bytes`: how much is written to each of its disks, some seconds' worth without; `fsync_s`: for how long each
+        is synced, half a second without."""
+        asked = {
+            key: value for key, value in (("bytes", write_bytes), ("fsync_s", fsync_s)) if value is not None
+        }
         return self._call("POST", "/v1/host/probe", asked, timeout_s=within_s)
 
     def _call(

@@ -37,6 +37,8 @@ class ProbedDisk(Model):
     fsync_ms_p99_9: float
     fsync_ms_max: float
     fsyncs: Annotated[int, Field(ge=0)]
+    fsync_ms_p99_by_second: list[Annotated[float, Field(ge=0)]] = Field(default_factory=list, max_length=3600)
+    """Empty where they took less than two seconds."""
     started_unix_ms: int
 
 

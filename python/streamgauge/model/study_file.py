@@ -60,8 +60,10 @@ class SystemOfStudy(FileModel):
     nodes: Literal[1, 3] | None = None
     weight: Annotated[NumberField, Field(gt=0, le=100)] = 1.0
     options: dict[str, Any] = Field(default_factory=dict)
+    machines: Annotated[str, Field(min_length=1)] | None = None
+    """What its machines are that makes it a variant (`both disks as RAID 0`): it is measured on a cluster that runs alone, one that is named for it."""
     vouched: Words = Field(default_factory=list)
-    """Where it is a cluster that runs already: options, or `durability`, of which the user knows that they are so although nobody can read them back."""
+    """Where it is a cluster that runs already: options, `durability` or `machines`, of which the user knows that they are so, and which nobody can read."""
     source: str | None = None
     """What its settings rest on."""
 

@@ -50,8 +50,10 @@ class PlannedCell(Model):
     level: Level
     options: dict[str, Any]
     tls: bool = False
+    machines: str | None = None
+    """What its machines are that makes it a variant."""
     unverified: list[str] = Field(default_factory=list)
-    """On a cluster that runs already: options (or `durability`) that make the variant and can be neither set there nor read back."""
+    """On a cluster that runs already: options (or `durability`, or `machines`) that make the variant and can be neither set there nor read back."""
     vouched: list[str] = Field(default_factory=list)
     """Those of them for which the study file vouches."""
     workload: dict[str, Any]

@@ -61,12 +61,13 @@ def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
     """The plan. Raises InputError when a cell's workload is none, or when `only` meets no cell."""
     scale = study.scale(wishes.scale)
     chosen, left_out = _chosen(study, scale, wishes)
+    lacking = {**_without_machines(study, wishes), **wishes.lacking}
     left_out = {
-        cell.name: left_out.get(cell.name) or wishes.lacking[cell.name]
+        cell.name: left_out.get(cell.name) or lacking[cell.name]
         for cell in study.cells
-        if cell.name in left_out or cell.name in wishes.lacking
+        if cell.name in left_out or cell.name in lacking
     }
-    chosen = [cell for cell in chosen if cell.name not in wishes.lacking]
+    chosen = [cell for cell in chosen if cell.name not in lacking]
     if not chosen:
         raise InputError("no cell is left to run: " + "; ".join(dict.fromkeys(left_out.values())))
     # What a scale sets of a workload counts from here on: the rate that is scaled is the one that is asked for here.
@@ -138,6 +139,16 @@ def _chosen(study: Study, scale: ScaleFile, wishes: Wishes) -> tuple[list[StudyC
         [cell for cell in study.cells if cell.name not in away],
         {cell.name: because for cell in study.cells if cell.name in away},
     )
+
+
+def _without_machines(study: Study, wishes: Wishes) -> dict[str, str]:
+    """Cells whose variant is made by machines that nobody has named, and why they are left out. One address for all of a system's variants names none."""
+    systems = study.written.systems
+    return {
+        cell.name: f"it needs machines of its own ({systems[cell.system].machines}): name their cluster with --connect {cell.system}=..."
+        for cell in study.cells
+        if systems[cell.system].machines is not None and cell.system not in (wishes.connect or {})
+    }
 
 
 def _own(scale: ScaleFile, cell: StudyCell) -> CellScale:
@@ -216,6 +227,7 @@ def _planned(
         nodes_asked=PUBLISHED_NODES if nodes != PUBLISHED_NODES and system.nodes is None else None,
         level=level,
         options=merged(system.options, own.options),
+        machines=system.machines,
         vouched=list(system.vouched),
         tls=cell.tls,
         workload=workload,

@@ -64,6 +64,11 @@ def of(names: Iterable[str]) -> list[Colour]:
     return found
 
 
+def of_machines(places: Iterable[tuple[int, int]]) -> list[Colour]:
+    """A colour for each of several disks, of which the number of its machine and its own among that machine's are given."""
+    return [Colour(machine % (OTHERS[-1] + 1), disk) for machine, disk in places]
+
+
 def of_cells(cells: Sequence[Cell], *, curves_alike: bool = True) -> list[Colour]:
     """The same for cells. Points of a curve have that of their system, unless `curves_alike` is false."""
     keys = [

@@ -84,6 +84,7 @@ def render(run: Run) -> str:
         drifts=outcome.drifts,
         manifest=outcome.manifest,
         disks=outcome.manifest.disks,
+        fsyncs=study_plots.fsync_over_time(outcome.manifest.disks),
         trials=TRIALS_NAME,
         script=inline(script),
     )

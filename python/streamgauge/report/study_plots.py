@@ -11,6 +11,7 @@ from streamgauge.analysis.study_figures import BEFORE, MeasuredTrial
 from streamgauge.analysis.study_figures import over_time as series_of
 from streamgauge.analysis.study_outcome import CellFigure, StudyOutcome
 from streamgauge.model.percentiles import CURVE_STEPS_PER_DECADE, PERCENTS, curve
+from streamgauge.model.result_hosts import ProbedDisk
 from streamgauge.model.study_told import ToldCell
 from streamgauge.report import colours
 from streamgauge.report.svg import FRAME, WIDE, Axis, Chart, Frame, Line, chart, log_axis, y_axis
@@ -131,6 +132,33 @@ def against(outcome: StudyOutcome, cells: Sequence[ToldCell], x: Figure, y: Figu
     )
     title = f"{y.title} against {x.title}".capitalize()
     return [chart(title, y.hint, *axes, lines, note="; ".join(dict.fromkeys(missing)), frame=WIDE)]
+
+
+def fsync_over_time(disks: Sequence[ProbedDisk]) -> list[Chart]:
+    """One chart with a curve per disk of each machine; none where nobody asked for seconds of it."""
+    known = [disk for disk in disks if disk.fsync_ms_p99_by_second]
+    if not known:
+        return []
+    hosts: dict[str, list[str]] = {}
+    for disk in known:
+        hosts.setdefault(disk.host, []).append(disk.dir)
+    shades = colours.of_machines(
+        (list(hosts).index(disk.host), hosts[disk.host].index(disk.dir)) for disk in known
+    )
+    lines = [
+        Line(
+            f"{disk.host} {disk.dir}",
+            [second + 0.5 for second in range(len(disk.fsync_ms_p99_by_second))],
+            disk.fsync_ms_p99_by_second,
+            shade.css,
+        )
+        for disk, shade in zip(known, shades, strict=True)
+    ]
+    y = y_axis("p99 of an fsync (ms)", [value for line in lines for value in line.y])
+    x = Axis("s since its disk was begun with", 0.0, max(line.x[-1] for line in lines))
+    return [
+        chart("99th percentile of an fsync, second by second", "lower is better", x, y, lines, frame=WIDE)
+    ]
 
 
 def _shades(outcome: StudyOutcome, cells: Sequence[ToldCell]) -> list[colours.Colour]:

@@ -27,16 +27,16 @@ BUSIEST = 3
 
 
 def probe_disks(
-    hosts: Sequence[Host], write_bytes: int | None, progress: Callable[[str], None]
+    hosts: Sequence[Host], write_bytes: int | None, fsync_s: int | None, progress: Callable[[str], None]
 ) -> list[ProbedDisk]:
     """Every disk of every machine, one machine after the other: what they share is not to be measured twice at once. `write_bytes`: as much is written to
-    each, and some seconds' worth without. Raises FleetFailure."""
+    each, and some seconds' worth without; `fsync_s`: for so long each is synced. Raises FleetFailure."""
     agents = reach(hosts, ())
     try:
         found = []
         for agent in agents:
             progress(f"probing the disks of {agent.name}")
-            found += agent.probe_disks(write_bytes)
+            found += agent.probe_disks(write_bytes, fsync_s)
         return found
     finally:
         for agent in agents:

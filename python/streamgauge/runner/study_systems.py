@@ -120,8 +120,8 @@ def _is_accepted(system: System, request: SystemRequest) -> bool:
 
 
 def with_unverified(plan: StudyPlan, clusters: Clusters) -> StudyPlan:
-    """A plan whose cells say what of their variant can be neither set on the cluster that runs nor read back from it: a level that cannot be asked, and
-    options that do not reach it and by which the study's variants of a system differ."""
+    """A plan whose cells say what of their variant can be neither set on the cluster that runs nor read back from it: a level that cannot be asked, options
+    that do not reach it and by which the study's variants of a system differ, and machines."""
     options: dict[str, list[dict[str, Any]]] = {}
     for cell in plan.cells:
         options.setdefault(cell.kind, []).append(cell.options)
@@ -142,5 +142,6 @@ def with_unverified(plan: StudyPlan, clusters: Clusters) -> StudyPlan:
             if request.options.get(key) != cell.options[key] and differs(cell, key)
         ]
         level = ["durability"] if request.level is None else []
-        cells.append(cell.model_copy(update={"unverified": [*level, *lost]}))
+        machines = ["machines"] if cell.machines is not None else []
+        cells.append(cell.model_copy(update={"unverified": [*level, *lost, *machines]}))
     return plan.model_copy(update={"cells": cells})

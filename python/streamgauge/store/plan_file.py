@@ -85,7 +85,9 @@ def _text(plan: StudyPlan | StudyAsked) -> str:
                 later["told"] = {**later.get("told", {}), "pages": {"__all__": pages}}
         later |= {} if plan.rounds else {"budget_s": True, "trials": {"__all__": {"round"}}}
         unsaid = {
-            key for key in ("unverified", "vouched") if not any(getattr(one, key) for one in plan.cells)
+            key
+            for key in ("machines", "unverified", "vouched")
+            if not any(getattr(one, key) for one in plan.cells)
         }
         if unsaid:
             later["cells"] = {"__all__": unsaid}

@@ -130,6 +130,13 @@ _OTHERS = (
     Figure("period_s.end_to_end_mean", "period of the mean end-to-end latency", "s", "neither"),
     Figure("swing_ms.end_to_end_mean", "swing of the mean end-to-end latency", "ms", "lower"),
     Figure(
+        "range_ms.end_to_end_mean",
+        "range of the mean end-to-end latency of nine in ten seconds",
+        "ms",
+        "lower",
+        needs_s=60.0,
+    ),
+    Figure(
         "spikes_per_min.publish_p99",
         "spikes of the p99 publish latency per minute",
         "",

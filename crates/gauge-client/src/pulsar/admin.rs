@@ -130,6 +130,13 @@ fn refused(what: &str, answer: &Answer) -> ClientError {
     ClientError::system(format!("Pulsar would not {what}: {}", answer.reason()))
 }
 
+/// host:port of each bookie.
+fn bookie_addresses(told: &Value) -> Vec<String> {
+    let listed = told["bookies"].as_array().into_iter().flatten();
+    let ids = listed.filter_map(|one| one["bookieId"].as_str());
+    ids.map(str::to_owned).collect()
+}
+
 fn texts(value: Option<&Value>) -> Vec<String> {
     let list = value.and_then(Value::as_array);
     let texts = list.into_iter().flatten().filter_map(Value::as_str);
@@ -171,6 +178,7 @@ impl Admin for PulsarAdmin {
         let cluster = clusters.iter().find(|name| *name != "global");
         let cluster = cluster.ok_or_else(|| ClientError::system("Pulsar names no cluster"))?;
         let (nodes, node_settings) = self.brokers(cluster, deadline_ns)?;
+        let bookies = self.get("/admin/v2/bookies/all", deadline_ns);
         let namespace = &self.options.namespace;
         let path = format!("/admin/v2/namespaces/{namespace}/persistence");
         let persistence = self.get(&path, deadline_ns)?.unwrap_or(Value::Null);
@@ -197,6 +205,7 @@ impl Admin for PulsarAdmin {
             "controller": null,
             "nodes": nodes,
             "node_settings": node_settings,
+            "storage_nodes": bookies.ok().flatten().map(|told| bookie_addresses(&told)),
             "topics": described,
             "software": {"name": "Apache Pulsar", "version": version},
         }))

@@ -117,6 +117,14 @@ def study(
             help="How much is written to each of their disks, such as 64GiB, as dd would; it is removed afterwards [default: half a second's worth].",
         ),
     ] = None,
+    probe_fsync: Annotated[
+        str | None,
+        typer.Option(
+            "--probe-fsync",
+            metavar="DURATION",
+            help="For how long each of their disks is synced, 10m at most; the p99 is drawn second by second [default: half a second].",
+        ),
+    ] = None,
     hooks: Annotated[
         Path | None,
         typer.Option(

@@ -45,6 +45,8 @@ BOOKIE_KEYS = (
     "numAddWorkerThreads",
 )
 """Settings of bookies that are recorded besides those that were set."""
+PLACE_KEYS = ("journalDirectories", "ledgerDirectories")
+"""Of bookies of a cluster that the lab has not started: where they are tells one array of disks from two disks. Its own are in the run's directory."""
 UNCHECKED = frozenset(
     {
         # Where things are, not how they behave.
@@ -71,6 +73,21 @@ class Expectation:
     """None: an attached cluster."""
     settings: Mapping[str, Mapping[str, str]]
     """Process -> settings that were set."""
+    deployment: str | None = None
+    """None: whichever it is."""
+
+
+def deployment_of(description: Mapping[str, Any]) -> str | None:
+    """Whether brokers are on the machines of bookies (`settings.DEPLOYMENTS`), by the addresses under which the cluster's metadata has both; None where one of
+    them is not told, or some are and some are not."""
+    brokers = {str(node.get("host")) for node in description.get("nodes") or ()}
+    # A bookie may have a name instead of an address; where it is is then not told.
+    bookies = {str(one).rpartition(":")[0] for one in description.get("storage_nodes") or ()}
+    if not brokers or not bookies or "" in bookies:
+        return None
+    if not brokers & bookies:
+        return "tiered"
+    return "co-located" if brokers <= bookies else None
 
 
 def _text(value: object) -> str:
@@ -136,10 +153,21 @@ def compare(
             found = by_port.get(asked["brokerServicePort"], {})
             _judge(name, asked, found, BROKER_KEYS, settings, mismatches)
         elif name.startswith("bookie-") and name in bookies:
-            _judge(name, asked, bookies[name], BOOKIE_KEYS, settings, mismatches)
+            recorded = BOOKIE_KEYS if expected.plan is not None else (*BOOKIE_KEYS, *PLACE_KEYS)
+            _judge(name, asked, bookies[name], recorded, settings, mismatches)
     if expected.plan is None:
         for node, read in brokers.items():
             settings |= {f"broker-{node}.{key}": read[key] for key in BROKER_KEYS if key in read}
+    deployment = deployment_of(description)
+    if deployment is not None:
+        settings["deployment"] = deployment
+    if expected.deployment not in (None, deployment):
+        found = (
+            f"is {deployment}"
+            if deployment
+            else "cannot be told from the addresses of its brokers and bookies"
+        )
+        mismatches.append(f"deployment {expected.deployment} was asked for, and that of the cluster {found}")
     levels = {
         _judge_topic(topic, description, brokers, bookies, expected, settings, mismatches) for topic in topics
     }

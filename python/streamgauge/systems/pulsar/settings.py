@@ -37,13 +37,27 @@ from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.levels import Level, level_with
 
 Journal = Literal["sync", "async_journal", "async_bypass"]
+DEPLOYMENTS = ("co-located", "tiered")
+"""Brokers on the machines of the bookies, or on machines of their own."""
 VERSION_MIN = (2, 10)
 """Bookies find their metadata through Pulsar's own driver (`metadata-store:`) since 2.10 (PIP-45)."""
 NAMESPACE = "streamgauge/trial"
 """Tenant and namespace of the topics on clusters that the lab starts."""
 CLUSTER = "streamgauge"
 OPTION_KEYS = frozenset(
-    {"journal", "profile", "memory", "jvm_flags", "ports", "broker", "bookie", "client", "admin", "bookies"}
+    {
+        "journal",
+        "deployment",
+        "profile",
+        "memory",
+        "jvm_flags",
+        "ports",
+        "broker",
+        "bookie",
+        "client",
+        "admin",
+        "bookies",
+    }
 )
 CLIENT_KEYS = frozenset({"subscription_type", "receive_bytes", "namespace", "token"})
 SUBSCRIPTION_TYPES = ("exclusive", "failover", "shared", "key_shared")
@@ -165,6 +179,8 @@ class Options:
 
     journal: Journal | None = None
     """None: what the level needs."""
+    deployment: str | None = None
+    """One of DEPLOYMENTS; None: whichever it is."""
     profile: str | None = None
     memory_mib: Mapping[str, int] = field(default_factory=lambda: dict(MEMORY_MIB))
     jvm_flags: tuple[str, ...] = ()
@@ -209,12 +225,18 @@ def parse_options(request: SystemRequest) -> Options:
     journal = given.get("journal")
     if journal is not None and journal not in JOURNALS:
         raise SystemInputError(f"{where}journal: expected one of {', '.join(JOURNALS)}, found {journal!r}")
+    deployment = given.get("deployment")
+    if deployment is not None and deployment not in DEPLOYMENTS:
+        raise SystemInputError(
+            f"{where}deployment: expected one of {', '.join(DEPLOYMENTS)}, found {deployment!r}"
+        )
     profile = given.get("profile")
     if profile is not None and profile not in PROFILES:
         raise SystemInputError(f"{where}profile: expected one of {', '.join(PROFILES)}, found {profile!r}")
     studied = PROFILES[profile] if profile is not None else Profile({}, {})
     return Options(
         journal=cast("Journal | None", journal),
+        deployment=deployment,
         profile=profile,
         memory_mib=_memory(given.get("memory"), where),
         jvm_flags=extra_jvm_flags(

@@ -89,6 +89,10 @@ class Pulsar(JavaSystem):
         if options.admin or options.bookies:
             key = "admin" if options.admin else "bookies"
             raise SystemInputError(f"{where}{key} names parts of a cluster that already runs (connect)")
+        if options.deployment == "tiered":
+            raise SystemInputError(
+                f"{where}deployment tiered is for a cluster that already runs (connect): the lab starts a broker beside each bookie"
+            )
         settings.plan(request.level, request.nodes, options, where)
         options.memory_need(request.nodes).check(where)
         check_free(options.ports, where)
@@ -195,7 +199,7 @@ class AttachedPulsar(AttachedSystem):
             Pulsar, request, len(request.connect), level=request.level, options={**options.client, **admin}
         )
         self._bookies = {f"bookie-{place}": one for place, one in enumerate(options.bookies, start=1)}
-        self._journal = options.journal
+        self._journal, self._deployment = options.journal, options.deployment
 
     def topic_plan(self) -> TopicPlan:
         return TopicPlan(1, {})
@@ -206,7 +210,9 @@ class AttachedPulsar(AttachedSystem):
         )
         journal = settings.JOURNALS[self._journal] if self._journal is not None else {}
         asked = {key: journal[key] for key in settings.JOURNAL_KEYS if key in journal}
-        expected = Expectation(self.nodes, self.level, None, dict.fromkeys(self._bookies, asked))
+        expected = Expectation(
+            self.nodes, self.level, None, dict.fromkeys(self._bookies, asked), self._deployment
+        )
         found = compare(describe(topics), read, topics, expected)
         return ReadBack(found.level, found.settings, (*trouble, *found.mismatches))
 
