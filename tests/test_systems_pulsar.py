@@ -234,7 +234,7 @@ def test_an_attached_cluster_tells_its_quorums_and_no_level() -> None:
 def test_whether_brokers_have_machines_of_their_own_is_read_back(
     brokers: list[str], bookies: list[str] | None, told: str | None
 ) -> None:
-    description = {
+    description: dict[str, Any] = {
         "nodes": [{"id": at, "host": host, "port": 8080} for at, host in enumerate(brokers, start=1)],
         "storage_nodes": bookies,
         "topics": {},

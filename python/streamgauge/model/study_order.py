@@ -21,8 +21,7 @@ HEATING_LEAST_S, HEATING_LIMIT_S = 15.0, 40.0
 """A start is heated until it is steady, or for as long as HEATING_TRIALS of its cell take, within these bounds: where a second is rarely like the one
 before, heating until it is takes whatever it may take, and a study of short trials would spend more on heat than on what counts."""
 HEATING_TRIALS = 2
-HEATING_MEASURED_S = 10.0
-"""Behind that: a JVM compiles for half a minute what a load calls, and a broker that is half compiled may be steady, too, as another one."""
+HEATING_MEASURED_S = 1.0
 REHEARSAL_WARMUP_S, REHEARSAL_S = 1.0, 4.0
 """The first trial on a start that looks steady differs from those behind it: its topics come after others, which goes ways that nothing has gone before."""
 HEATING_MSGS_S = 5000.0

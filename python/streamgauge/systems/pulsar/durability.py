@@ -162,12 +162,8 @@ def compare(
     if deployment is not None:
         settings["deployment"] = deployment
     if expected.deployment not in (None, deployment):
-        found = (
-            f"is {deployment}"
-            if deployment
-            else "cannot be told from the addresses of its brokers and bookies"
-        )
-        mismatches.append(f"deployment {expected.deployment} was asked for, and that of the cluster {found}")
+        told = f"is {deployment}" if deployment else "is not told by its brokers' and bookies' addresses"
+        mismatches.append(f"deployment {expected.deployment} was asked for, and that of the cluster {told}")
     levels = {
         _judge_topic(topic, description, brokers, bookies, expected, settings, mismatches) for topic in topics
     }
