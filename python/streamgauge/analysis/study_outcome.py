@@ -92,7 +92,7 @@ class StudyOutcome:
 
     @functools.cached_property
     def asked(self) -> list[Judged]:
-        """The claims that were asked about: all whose cells were, where only some were named. Those that the scale has no cells for come last."""
+        """The claims that were asked about: all whose cells were, where only some were named. Those that the scale cannot tell of come last."""
         found = [judged for judged in self.claims if NOT_ASKED_FOR not in self.left_out(judged)]
         return sorted(found, key=lambda judged: bool(self.outside(judged)))
 
@@ -102,7 +102,10 @@ class StudyOutcome:
 
     def outside(self, judged: Judged) -> list[str]:
         """Why the scale cannot tell of a claim, each reason once; empty where it can."""
-        return self.left_out(judged) if judged.verdict is Verdict.not_shown else []
+        if judged.verdict is not Verdict.not_shown:
+            return []
+        bars = self.plan.bars(judged.claim.tests)
+        return self.left_out(judged) or ([bars] if bars else [])
 
     def planned(self, cell: str) -> PlannedCell | None:
         """A cell as it was to be run; None when it was left out."""

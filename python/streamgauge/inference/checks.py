@@ -248,6 +248,10 @@ def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float, 
             return replace(blank, verdict=Verdict.undecided, why=why)
         why = "; ".join(few) or "too few rounds have all of its cells"
         why = f"no interval ({ROUNDS_MIN} rounds are needed): {why}"
+        if len(samples) > 1 and {len(one.all) for one in samples} == {len(shared)}:
+            # What every cell lacks is no matter of the cells (void rounds), and is said alike of all claims.
+            counts = "counts" if len(shared) == 1 else "count"
+            why = f"no interval: {plural(len(shared), 'round')} {counts}, and {ROUNDS_MIN} are needed"
         measured = Estimate(number, None)
         return replace(blank, measured=measured, verdict=Verdict.undecided, why=why, after=len(shared))
     shown = _widest(test, found)

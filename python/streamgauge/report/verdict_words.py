@@ -31,7 +31,7 @@ def tone_of(verdict: Verdict) -> str:
 
 
 def counted(outcome: StudyOutcome) -> str:
-    """How many claims there are, and how many of each verdict; those that the scale has no cells for are counted apart."""
+    """How many claims there are, and how many of each verdict; those that the scale cannot tell of are counted apart."""
     if outcome.claims and not outcome.asked:
         return "No claim is judged: those of the study need cells that were not asked for"
     verdicts = [judged.verdict for judged in outcome.asked if not outcome.outside(judged)]
