@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,9 @@ from lab_support import lab
 from streamgauge.model.messages import Interval
 from streamgauge.model.resolve import read_workload
 from streamgauge.runner.request import topic_names, trial_request
+from streamgauge.runner.thread_stats import compiled_s, read_threads
 from streamgauge.runner.warm_up import WINDOW, WarmUp
+from streamgauge.systems.support.java import find_java
 from streamgauge.vocabulary.sizes import SIZES, SizeSpread, parse_message_size
 from test_lab_model import problems, write
 from test_lab_real import call, measured, result_of
@@ -121,6 +126,42 @@ def test_a_warm_up_ends_when_the_load_is_steady() -> None:
     for second in range(WINDOW):
         warm_up.add(interval(1000 + second % 3, 1.8 + 0.01 * (second % 4)))
     assert not warm_up.explanation
+
+
+def test_a_load_on_a_system_that_still_compiles_is_not_steady() -> None:
+    """Whatever it looks like: a broker that takes all of a small machine is steady at latencies that it will not have."""
+    warm_up = WarmUp()
+    for second in range(2 * WINDOW):
+        warm_up.add(interval(1000, 1.8))
+        warm_up.compiled(float(second), 0.4 * second)
+    assert warm_up.explanation == "the system's compilers take 0.40 of a core"
+    # One of them ends, and its seconds are gone with it; another goes on a little.
+    for second in range(2 * WINDOW, 2 * WINDOW + 3):
+        warm_up.compiled(float(second), 3.0 + 0.02 * second)
+        assert warm_up.explanation
+    for second in range(2 * WINDOW + 3, 2 * WINDOW + 7):
+        warm_up.compiled(float(second), 3.0 + 0.02 * second)
+    assert not warm_up.explanation
+
+
+@pytest.mark.jvm
+def test_the_compilers_of_a_jvm_are_seen_at_work(tmp_path: Path) -> None:
+    source = tmp_path / "Busy.java"
+    source.write_text(
+        "class Busy { public static void main(String[] none) { double sum = 0; for (long n = 1; n > 0; n++) sum += Math.sin(n) * none.length; } }",
+        "utf-8",
+    )
+    with subprocess.Popen([str(find_java().executable), str(source)]) as busy:
+        try:
+            until = time.monotonic() + 60
+            while compiled_s([busy.pid]) < 0.05:
+                assert busy.poll() is None
+                assert time.monotonic() < until, read_threads(busy.pid)
+                time.sleep(0.1)
+        finally:
+            busy.kill()
+    assert compiled_s([busy.pid]) == 0.0, "it is gone"
+    assert compiled_s([os.getpid()]) == 0.0, "this is none"
 
 
 def test_sizes_skewed_keys_surges_and_slow_consumers_are_audited(gauge: Path, tmp_path: Path) -> None:

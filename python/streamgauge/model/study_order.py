@@ -1,9 +1,9 @@
 """The order in which a study runs its cells: in rounds, and within a round system by system.
 
-A round holds each of its cells once. Where a system is kept for a block of trials, a block is one start of it: heated until it is steady under the load of one
-of its cells, and by the rehearsal of a trial, then each of its cells once, those that want a start of their own last. The systems of a round come in random
-order by the seed, and so do the cells of a block; all cells of a round meet the same arrivals. So a start is never shared between rounds, and what the machine
-does in an hour meets all systems alike.
+A round holds each of its cells once. Where a system is kept for a block of trials, a block is one start of it: heated until it is steady and compiled under
+the load of one of its cells, and by the rehearsal of a trial, then each of its cells once, those that want a start of their own last. The systems of a round
+come in random order by the seed, and so do the cells of a block; all cells of a round meet the same arrivals. So a start is never shared between rounds, and
+what the machine does in an hour meets all systems alike.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ import random
 import zlib
 from collections.abc import Collection, Sequence
 
-from streamgauge.model.study_plan import AROUND_S, PlannedCell, PlannedTrial, StudyPlan, workload_of
+from streamgauge.model.study_plan import AROUND_S, PlannedCell, PlannedTrial, StudyPlan
 from streamgauge.vocabulary.choices import Restart
 from streamgauge.vocabulary.units import format_duration
 
-HEATING_LEAST_S, HEATING_LIMIT_S = 15.0, 40.0
-"""A start is heated until it is steady, or for as long as HEATING_TRIALS of its cell take, within these bounds: where a second is rarely like the one
-before, heating until it is takes whatever it may take, and a study of short trials would spend more on heat than on what counts."""
-HEATING_TRIALS = 2
+HEATING_USUAL_S, HEATING_LIMIT_S = 30.0, 45.0
+"""A start is heated until it is steady and its JVMs' compilers are done: so long on two cores, and at most."""
 HEATING_MEASURED_S = 1.0
 REHEARSAL_WARMUP_S, REHEARSAL_S = 1.0, 4.0
 """The first trial on a start that looks steady differs from those behind it: its topics come after others, which goes ways that nothing has gone before."""
@@ -113,24 +111,22 @@ def _work(cell: PlannedCell) -> tuple[bool, bool, int]:
 
 def _heatings(cell: PlannedCell) -> list[PlannedCell]:
     """What heats a start of a system: the load of a cell until it is steady, with a bound, and then a rehearsal of it, as a trial with topics of its own."""
-    asked = workload_of(cell)
-    limit_s = min(max(HEATING_TRIALS * (asked.warmup_s + asked.duration_s), HEATING_LEAST_S), HEATING_LIMIT_S)
     return [
-        _heating(cell, "warming-up-for", limit_s, HEATING_MEASURED_S, until_steady=True),
-        _heating(cell, "rehearsal-of", REHEARSAL_WARMUP_S, REHEARSAL_S, until_steady=False),
+        _heating(cell, "warming-up-for", HEATING_LIMIT_S, HEATING_MEASURED_S, usual_s=HEATING_USUAL_S),
+        _heating(cell, "rehearsal-of", REHEARSAL_WARMUP_S, REHEARSAL_S),
     ]
 
 
 def _heating(
-    cell: PlannedCell, called: str, warmup_s: float, measured_s: float, *, until_steady: bool
+    cell: PlannedCell, called: str, warmup_s: float, measured_s: float, usual_s: float | None = None
 ) -> PlannedCell:
-    """A cell that is not counted, with the load of one that is."""
+    """A cell that is not counted, with the load of one that is. `usual_s`: its warm-up ends when the load is steady, usually after so long."""
     name = f"{called}-{cell.cell}"
     left_out = ("backlog", "search", "ramp", "steps", "surges")
     workload = {key: value for key, value in cell.workload.items() if key not in left_out}
     workload |= {
         "name": name,
-        "warmup": ("auto:" if until_steady else "") + format_duration(warmup_s),
+        "warmup": ("" if usual_s is None else "auto:") + format_duration(warmup_s),
         "duration": format_duration(measured_s),
     }
     if workload.get("rate") in ("max", "sustainable"):
@@ -141,7 +137,7 @@ def _heating(
             "title": f"{cell.system_title}: warming up",
             "workload": workload,
             "heats": True,
-            "trial_s": AROUND_S + warmup_s + measured_s,
+            "trial_s": AROUND_S + (usual_s or warmup_s) + measured_s,
             "scaled": [],
         }
     )

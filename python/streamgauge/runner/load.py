@@ -101,10 +101,12 @@ class Load:
         health: Health,
         keep: Callable[[list[dict[str, Any]]], None],
         learn_warm_up: Callable[[Workload, WarmUpResult], None],
+        compiled_s: Callable[[], float],
         quiet: QuietWait | None = None,
         pace: Pace | None = None,
     ) -> None:
-        """`quiet`: where the schedule was given more time than the workload asks for. `pace`: where the rate is to be found in the warm-up."""
+        """`compiled_s`: CPU that the system's compilers have used so far. `quiet`: where the schedule was given more time than the workload asks for.
+        `pace`: where the rate is to be found in the warm-up."""
         self.client = client
         self.trial = trial
         self.workload = workload
@@ -117,7 +119,7 @@ class Load:
         self._phases = phases
         self._health = health
         self._keep = keep
-        self._learn_warm_up = learn_warm_up
+        self._learn_warm_up, self._compiled_s = learn_warm_up, compiled_s
         self._quiet = quiet
         self._pace = pace
         self._wanted_msgs_s: float | None = None
@@ -222,6 +224,7 @@ class Load:
             ending = self.advance(self.seen_s + INTERVAL_S)
             if ending is not None:
                 return ending
+            self._warm_up_seen.compiled(time.monotonic(), self._compiled_s())
             steady = not self._warm_up_seen.explanation and (self._pace is None or self._pace.found)
             try:
                 self._follow_pace()

@@ -3,10 +3,14 @@
 The last WINDOW intervals are looked at, whenever somebody asks: publish rate, publish p50 and p99, and the worker's CPU. The load is
 steady when none of the four drifts, swings or jumps (analysis/steadiness.py), and when the later half of the window is at the level of
 the earlier one: ten intervals are too few for a test to notice a slow drift, and what it does not notice must at least be small.
+
+A JVM that has just been started takes all of a small machine for half a minute or more, and is steady all that time, at several times
+the latency that it has once its compilers are done. So these must be done, too, where the system's processes are on this machine.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 
 import numpy as np
@@ -19,6 +23,9 @@ from streamgauge.vocabulary.format import trimmed
 
 WINDOW = 10
 """Intervals."""
+COMPILING_WINDOW = 5
+COMPILING_MAX = 0.1
+"""Cores. Compilers at work take 0.2 to 0.6 of one on two cores, and afterwards a hundredth."""
 UNITS = {"publish_rate": "msg/s", "cpu": "cores"}
 """The others are latencies."""
 
@@ -28,6 +35,7 @@ class WarmUp:
 
     def __init__(self) -> None:
         self._seen: deque[dict[str, float]] = deque(maxlen=WINDOW)
+        self._compiled: deque[tuple[float, float]] = deque(maxlen=COMPILING_WINDOW + 1)
         self._headline: Headline = "publish"
         self._explanation: str | None = None
         """Made when somebody asks: nobody does once the warm-up is over."""
@@ -49,6 +57,19 @@ class WarmUp:
             # Workers that are not ours and run elsewhere do not tell it.
             self._seen[-1]["cpu"] = interval.cpu_s / interval.duration_s if interval.duration_s else unknown
 
+    def compiled(self, at_s: float, cpu_s: float) -> None:
+        """What the system's compilers have used by now (thread_stats.py)."""
+        self._explanation = None
+        self._compiled.append((at_s, cpu_s))
+
+    @property
+    def _compiling(self) -> float:
+        """Cores. A compiler that has ended takes its seconds with it: what goes down is left out."""
+        if len(self._compiled) < 2:
+            return 0.0
+        used = sum(max(now - before, 0.0) for (_, before), (_, now) in itertools.pairwise(self._compiled))
+        return used / max(self._compiled[-1][0] - self._compiled[0][0], 1e-9)
+
     @property
     def explanation(self) -> str:
         """Why it is not steady yet; empty when it is."""
@@ -59,6 +80,8 @@ class WarmUp:
     def _problem(self) -> str:
         if len(self._seen) < WINDOW:
             return f"fewer than {WINDOW} intervals were seen"
+        if self._compiling > COMPILING_MAX:
+            return f"the system's compilers take {self._compiling:.2f} of a core"
         series = {
             f"{self._headline}_{name}" if name in ("p50", "p99") else name: np.array(
                 [one[name] for one in self._seen]
