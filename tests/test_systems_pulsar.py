@@ -20,6 +20,7 @@ from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.base import ReadBack
 from streamgauge.systems.pulsar import cluster as pulsar_cluster
 from streamgauge.systems.pulsar import settings
+from streamgauge.systems.pulsar.deployment import addresses_of, deployment_of
 from streamgauge.systems.pulsar.durability import Expectation, compare
 from streamgauge.systems.pulsar.system import Pulsar, artifact, unpack
 from streamgauge.systems.support import processes
@@ -220,15 +221,25 @@ def test_an_attached_cluster_tells_its_quorums_and_no_level() -> None:
     assert found.settings["namespace.bookkeeperAckQuorum"] == "2"
 
 
+KNOWN = {"a": "10.0.0.1", "b": "10.0.0.2", "x": "10.0.0.9"}
+"""Names that are found."""
+
+
 @pytest.mark.parametrize(
     ("brokers", "bookies", "told"),
     [
-        (["a", "b"], ["a:3181", "b:3181", "c:3181"], "co-located"),
-        (["a"], ["10.0.0.1:3181"], "tiered"),
-        (["a", "x"], ["a:3181"], None),
-        (["a"], ["bookie-0"], None),
-        (["a"], None, None),
-        ([], ["a:3181"], None),
+        (["10.0.0.1", "10.0.0.2"], ["10.0.0.1:3181", "10.0.0.2:3181", "10.0.0.3:3181"], "co-located"),
+        (["10.0.0.9"], ["10.0.0.1:3181"], "tiered"),
+        # As the distribution has it: brokers by their hosts' names, bookies by addresses.
+        (["a", "b"], ["10.0.0.1:3181", "10.0.0.2:3181"], "co-located"),
+        (["x"], ["10.0.0.1:3181"], "tiered"),
+        (["a", "x"], ["10.0.0.1:3181"], None),
+        (["unknown"], ["10.0.0.1:3181"], None),
+        (["unknown"], ["unknown:3181"], "co-located"),
+        (["x"], ["unknown:3181"], None),
+        (["10.0.0.1"], ["bookie-0"], None),
+        (["10.0.0.1"], None, None),
+        ([], ["10.0.0.1:3181"], None),
     ],
 )
 def test_whether_brokers_have_machines_of_their_own_is_read_back(
@@ -239,11 +250,30 @@ def test_whether_brokers_have_machines_of_their_own_is_read_back(
         "storage_nodes": bookies,
         "topics": {},
     }
-    found = compare(description, {}, [], Expectation(1, None, None, {}))
-    assert found.settings.get("deployment") == told
-    for asked in settings.DEPLOYMENTS:
-        found = compare(description, {}, [], Expectation(1, None, None, {}, asked))
-        assert (found.mismatches == ()) == (asked == told), found.mismatches
+
+    def look_up(host: str) -> frozenset[str]:
+        return addresses_of(host) if host[0].isdigit() else frozenset({KNOWN[host]} if host in KNOWN else ())
+
+    assert deployment_of(description, look_up) == told
+
+
+def test_names_that_mean_this_machine_say_nothing_of_another_ones() -> None:
+    assert addresses_of("127.0.0.2") == {"127.0.0.2"}
+    assert addresses_of("[::1]") == {"::1"}
+    assert addresses_of("localhost") == frozenset()
+    assert addresses_of("no-such-host.invalid") == frozenset()
+
+
+@pytest.mark.parametrize("asked", [None, *settings.DEPLOYMENTS])
+def test_a_deployment_that_is_another_one_is_a_mismatch(asked: str | None) -> None:
+    nodes = [{"id": 1, "host": "127.0.0.2", "port": 8080}]
+    description: dict[str, Any] = {"nodes": nodes, "storage_nodes": ["127.0.0.1:3181"], "topics": {}}
+    found = compare(description, {}, [], Expectation(1, None, None, {}, asked))
+    assert found.settings["deployment"] == "tiered"
+    told = () if asked != "co-located" else (
+        "deployment co-located was asked for, and that of the cluster is tiered",
+    )  # fmt: skip
+    assert found.mismatches == told
 
 
 def test_where_attached_bookies_keep_what_they_are_given_is_recorded() -> None:

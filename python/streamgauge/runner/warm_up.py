@@ -5,7 +5,7 @@ steady when none of the four drifts, swings or jumps (analysis/steadiness.py), a
 the earlier one: ten intervals are too few for a test to notice a slow drift, and what it does not notice must at least be small.
 
 A JVM that has just been started takes all of a small machine for half a minute or more, and is steady all that time, at several times
-the latency that it has once its compilers are done. So these must be done, too, where the system's processes are on this machine.
+the latency that it has once its compilers are done. So these must be done, too, of a system that the lab has started.
 """
 
 from __future__ import annotations

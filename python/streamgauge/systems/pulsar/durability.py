@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgauge.systems.base import ReadBack
+from streamgauge.systems.pulsar.deployment import deployment_of
 from streamgauge.systems.pulsar.settings import Plan, level_of
 from streamgauge.vocabulary.levels import Level
 
@@ -75,19 +76,6 @@ class Expectation:
     """Process -> settings that were set."""
     deployment: str | None = None
     """None: whichever it is."""
-
-
-def deployment_of(description: Mapping[str, Any]) -> str | None:
-    """Whether brokers are on the machines of bookies (`settings.DEPLOYMENTS`), by the addresses under which the cluster's metadata has both; None where one of
-    them is not told, or some are and some are not."""
-    brokers = {str(node.get("host")) for node in description.get("nodes") or ()}
-    # A bookie may have a name instead of an address; where it is is then not told.
-    bookies = {str(one).rpartition(":")[0] for one in description.get("storage_nodes") or ()}
-    if not brokers or not bookies or "" in bookies:
-        return None
-    if not brokers & bookies:
-        return "tiered"
-    return "co-located" if brokers <= bookies else None
 
 
 def _text(value: object) -> str:

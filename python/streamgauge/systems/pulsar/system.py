@@ -2,7 +2,7 @@
 runs.
 
 The distribution comes from Maven into the cache. Around this module, each with one purpose: settings.py (options,
-levels, files, JVM flags), durability.py (settings read back), launch.py and cluster.py (processes), admin.py and
+levels, files, JVM flags), durability.py (settings read back), deployment.py (where brokers are), launch.py and cluster.py (processes), admin.py and
 bookies.py (what their web services tell).
 """
 
