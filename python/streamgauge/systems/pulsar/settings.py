@@ -12,7 +12,7 @@ both use it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, cast
@@ -222,17 +222,10 @@ def parse_options(request: SystemRequest) -> Options:
     """Checks the options of a request. Raises SystemInputError that names the key and what was expected."""
     where, given = where_of(request), request.options
     known(given, OPTION_KEYS, f"{where}unknown key '{{}}' for Pulsar")
-    journal = given.get("journal")
-    if journal is not None and journal not in JOURNALS:
-        raise SystemInputError(f"{where}journal: expected one of {', '.join(JOURNALS)}, found {journal!r}")
-    deployment = given.get("deployment")
-    if deployment is not None and deployment not in DEPLOYMENTS:
-        raise SystemInputError(
-            f"{where}deployment: expected one of {', '.join(DEPLOYMENTS)}, found {deployment!r}"
-        )
-    profile = given.get("profile")
-    if profile is not None and profile not in PROFILES:
-        raise SystemInputError(f"{where}profile: expected one of {', '.join(PROFILES)}, found {profile!r}")
+    journal, deployment, profile = (
+        _choice(given.get(key), key, allowed, where)
+        for key, allowed in (("journal", JOURNALS), ("deployment", DEPLOYMENTS), ("profile", PROFILES))
+    )
     studied = PROFILES[profile] if profile is not None else Profile({}, {})
     return Options(
         journal=cast("Journal | None", journal),
@@ -259,6 +252,13 @@ def untrusted(request: SystemRequest) -> Iterator[Untrusted]:
     yield from boundary.jvm_flags(request.options.get("jvm_flags"))
     yield from boundary.settings("broker", request.options.get("broker"), BROKER_ALLOWED)
     yield from boundary.settings("bookie", request.options.get("bookie"), BOOKIE_ALLOWED)
+
+
+def _choice(value: Any, key: str, allowed: Iterable[str], where: str) -> str | None:
+    names = list(allowed)
+    if value is not None and value not in names:
+        raise SystemInputError(f"{where}{key}: expected one of {', '.join(names)}, found {value!r}")
+    return cast("str | None", value)
 
 
 def _memory(value: object, where: str) -> dict[str, int]:
