@@ -221,7 +221,7 @@ def test_the_hooks_go_through_all_variants_of_a_study(
         found[cell.system] = journal.render(level=level, options=options)
     assert found | {"kafka-l1": "", "kafka-l2": "", "kafka-l3": "", "kafka-l4": ""} == {
         "pulsar-l1": "sync", "pulsar-l2": "async_journal", "pulsar-l3": "sync", "pulsar-l4": "async_journal",
-        "pulsar-bypass": "async_bypass", "kafka-l1": "", "kafka-l2": "", "kafka-l3": "", "kafka-l4": "",
+        "pulsar-bypass": "async_bypass", "pulsar-bypass-1ack": "async_bypass", "kafka-l1": "", "kafka-l2": "", "kafka-l3": "", "kafka-l4": "",
     }  # fmt: skip
     # Every hook of the file is one that the playbook does something for.
     text = (ANSIBLE / "reconfigure.yaml").read_text("utf-8")

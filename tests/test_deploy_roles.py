@@ -119,6 +119,31 @@ def _java_home() -> str:
     return os.environ.get("JAVA_HOME", "/usr")
 
 
+@pytest.mark.parametrize(
+    ("study", "paths"),
+    [
+        ("streamnative-2020", ["/mnt/data-2/ledgers/0", "/mnt/data-2/ledgers/1"]),
+        ("streamnative-2020-bypass", [f"/mnt/data-{disk}/ledgers/{at}" for disk in (1, 2) for at in (0, 1)]),
+    ],
+)
+def test_ledgers_are_on_all_of_their_disks(
+    playbook: Path, tmp_path: Path, study: str, paths: list[str]
+) -> None:
+    role = ANSIBLE / "roles" / "pulsar"
+    files = [role / "defaults/main.yaml", role / "vars/main.yaml", ANSIBLE / "studies" / f"{study}.yaml"]
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars_files": [str(file) for file in files],
+        "vars": {"machine_disks": "{{ broker_disks }}", "told": paths},
+        "tasks": [{"ansible.builtin.assert": {"that": ["pulsar_ledger_paths == told"]}}],
+    }
+    (tmp_path / "paths.json").write_text(json.dumps([play]), "utf-8")
+    found = ansible_support.play(playbook, tmp_path, str(tmp_path / "paths.json"))
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
 @pytest.mark.parametrize("name", ["site.yaml", "reconfigure.yaml"])
 def test_a_playbook_is_read(playbook: Path, tmp_path: Path, name: str) -> None:
     arguments = ["-i", "inventory.example.ini", "--syntax-check", name]

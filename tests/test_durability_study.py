@@ -40,7 +40,7 @@ from streamgauge.store.plan_file import sealed
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.errors import InputError
 
-FLUSHES, COVERS, LOSES, FASTER, SLOW, AS_SAFE = 0, 4, 5, 3, 2, 6
+FLUSHES, COVERS, LOSES, FASTER, SLOW, AS_SAFE, BYPASSED = 0, 4, 5, 3, 2, 6, 7
 """Places of the statements in the file."""
 TEXT = """
 study: small
@@ -269,7 +269,7 @@ def test_every_statement_is_answered_in_print_and_the_other_runs_answer_theirs()
     found = DurabilityReport(results=[result("kafka-default", disks=0, lost=3)])
     told = durability_answers.answered(found)
     assert [answer.written.statement for answer in told] == [
-        disputed(systems()).written.statements[place].statement for place in (LOSES, AS_SAFE)
+        disputed(systems()).written.statements[place].statement for place in (LOSES, AS_SAFE, BYPASSED)
     ]
     text = io.StringIO()
     durability_answers.print_answers(told, Console(file=text, width=150))

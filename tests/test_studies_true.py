@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
-from streamgauge.inference.checks import bounds
+from streamgauge.inference.checks import bounds, is_directional, margin_of_test
 from streamgauge.model.checked_study import Study, parse_study, read_study
 from streamgauge.model.scaling import Machine
 from streamgauge.model.study_file import CheckFile
@@ -85,7 +85,8 @@ def test_every_cell_system_claim_slip_and_printed_figure_says_what_it_rests_on(n
 
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_every_claim_holds_of_the_figures_that_its_study_prints(name: str) -> None:
-    """A claim that the study's own numbers refute is tested the wrong way round, or asks for too much."""
+    """A claim that the study's own numbers refute is tested the wrong way round, or asks for too much; one whose margin they lie within calls the study's own
+    finding no difference that matters."""
     checked = 0
     for claim in study(name).written.claims:
         for test in claim.tests:
@@ -102,6 +103,9 @@ def test_every_claim_holds_of_the_figures_that_its_study_prints(name: str) -> No
             if test.rising or test.falling:
                 low, high = (0.0, 1.0) if test.rising else (1.0, math.inf)
             assert all(low < ratio < high for ratio in ratios), (claim.claim, ratios)
+            if test.rising or test.falling or is_directional(test):
+                matters = math.log(margin_of_test(test))
+                assert all(abs(math.log(ratio)) > matters for ratio in ratios), (claim.claim, ratios)
             checked += 1
     assert checked >= 4
 
@@ -224,27 +228,83 @@ def test_kesque_turned_off_the_fsync_and_nothing_else() -> None:
 
 def test_kesque_says_from_which_percentile_on_latency_rises() -> None:
     # "Most of the Kafka tests show elevated latency at the 99.9th percentile. In the few cases where Pulsar [...] at the 99.99th".
-    assert claimed(KESQUE, "publish_ms.p99_9", "kafka-async-1", "kafka-async-1")[0].above == 5
+    for cell in ("kafka-async-1", "kafka-async-6", "kafka-async-16", "kafka-sync-6"):
+        assert claimed(KESQUE, "publish_ms.p99_9", cell, cell)[0].above == 5
+    # Test 12: 123.801 over 23.404 ms.
+    assert claimed(KESQUE, "publish_ms.p99_9", "kafka-sync-16", "kafka-sync-16")[0].above == 3
     assert claimed(KESQUE, "publish_ms.p99_9", "pulsar-sync-1", "pulsar-sync-1")[0].below == 1.5
     assert claimed(KESQUE, "publish_ms.p99_99", "pulsar-sync-1", "pulsar-sync-1")[0].above == 5
     # "2.72 ms of latency and Kafka is clocking in at 18.454 ms, which is six times higher": means.
     assert claimed(KESQUE, "publish_ms.mean", "kafka-sync-16", "pulsar-sync-16")[0].above == 3
 
 
+def test_kesque_compares_averages_of_kafka_and_pulsar_at_each_number_of_partitions() -> None:
+    # "Pulsar is lower for the six6- and 16-partition tests"; "Kafka actually has an advantage in the one-partition case (7.129 vs 9.052 ms)".
+    def asks(figure: str, *asked: str) -> tuple[float | None, float | None]:
+        (found,) = claimed(KESQUE, figure, *asked)
+        return found.above, found.below
+
+    assert asks("publish_ms.mean", "kafka-async-1", "pulsar-async-1") == (None, 1)
+    assert asks("publish_ms.mean", "pulsar-async-16", "kafka-async-16") == (None, 0.5)
+    assert asks("end_to_end_ms.mean", "kafka-sync-1", "pulsar-sync-1") == (None, 1)
+    assert asks("end_to_end_ms.mean", "kafka-sync-16", "pulsar-sync-16") == (1, None)
+
+
+def test_kesques_kafka_took_partitions_message_by_message() -> None:
+    # Kafka 2.3; that a batch stays with one partition came with 2.4 (KIP-480).
+    assert {cell.workload["keys"] for cell in cells(KESQUE, "kafka-*")} == {"round_robin"}
+    assert not any("keys" in cell.workload for cell in cells(KESQUE, "pulsar-*"))
+
+
+def test_kesque_looks_for_the_bump_at_full_scale_with_flush_and_without() -> None:
+    # "constant regardless of the end-to-end latency [...] (9 to 11, 3 to 5) in both cases"; without flush it "still exists".
+    assert {cell.cell for cell in cells(KESQUE, "pulsar-*-long")} == {
+        "pulsar-sync-1-long",
+        "pulsar-sync-16-long",
+        "pulsar-async-1-long",
+    }
+    assert plan(KESQUE).left_out == {}
+
+
 # ---------------------------------------------------------------------- confluent-2020
 
 
+def test_rabbitmqs_producer_does_not_wait_for_confirms() -> None:
+    # driver-rabbitmq/.../RabbitMqBenchmarkProducer.java at 59266f0: publishes, and takes confirms as they come.
+    for cell in cells(CONFLUENT, "*rabbitmq*"):
+        assert (cell.workload["batch"]["in_flight"], cell.workload["batch"]["buffer"]) == (1000, "1GiB")
+    assert workload(CONFLUENT, "overload-rabbitmq-mirrored", "quick")["batch"]["buffer"] == "64MiB"
+
+
+def test_batches_of_all_sizes_are_claimed() -> None:
+    # "(1 KB and 10 KB) is ~3-5x higher"; "(100 KB and 1 MB) [...] comparable".
+    for size, above, between in (
+        (1024, 2, None),
+        (10240, 2, None),
+        (102400, None, [0.8, 1.25]),
+        (1048576, None, [0.8, 1.25]),
+    ):
+        (found,) = claimed(CONFLUENT, "publish_rate_mb_s", f"batch-{size}-async", f"batch-{size}-sync")
+        assert (found.above, found.between) == (above, between)
+
+
 @pytest.mark.parametrize(
-    ("name", "partition_bytes"), [(CONFLUENT, 10 << 20), (NATIVE_2020, 128 << 10), (NATIVE_2022, 10 << 20)]
+    ("name", "partition_bytes", "heap"),
+    # Heaps: the authors' kafka.service at 0fb69e5 and at 67523f7; that of 2020 at Confluent is not told.
+    [
+        (CONFLUENT, 10 << 20, {}),
+        (NATIVE_2020, 128 << 10, {"heap": "6g"}),
+        (NATIVE_2022, 10 << 20, {"heap": "16g"}),
+    ],
 )
 def test_kafka_has_the_threads_and_fetches_of_the_study_at_full_scale(
-    name: str, partition_bytes: int
+    name: str, partition_bytes: int, heap: dict[str, str]
 ) -> None:
     # "We also tuned the Kafka consumer fetch size and replication threads"; the authors' server.properties at 0fb69e5, and driver-kafka/*.yaml of each.
     client = {"max.partition.fetch.bytes": partition_bytes, "fetch.max.bytes": 50 << 20}
     for cell in plan(name).cells:
         if cell.kind == "kafka":
-            assert cell.options == {"broker": TUNED, "client": client}
+            assert cell.options == {"broker": TUNED, "client": client, **heap}
     broker = {"broker": TUNED} if name == NATIVE_2022 else {}
     assert all(cell.options == broker for cell in plan(name, "quick").cells if cell.kind == "kafka")
 
@@ -260,12 +320,36 @@ def test_brokers_that_are_deployed_replicate_as_in_the_studies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "cell"), [(CONFLUENT, "latency-pulsar-sync"), (NATIVE_2020, "pulsar-l1-100")]
+    ("name", "cell"),
+    [
+        (CONFLUENT, "latency-pulsar-sync"),
+        (NATIVE_2020, "pulsar-l1-100"),
+        (NATIVE_2022, "latency-pulsar-journal"),
+    ],
 )
 def test_pulsar_that_is_deployed_has_the_memory_of_the_study_at_full_scale(name: str, cell: str) -> None:
     told, memory = deployed(f"studies/{name}.yaml"), plan(name).cell(cell).options["memory"]
     assert {memory["bookie"], memory["broker"]} == {told["pulsar_heap"]}
     assert {memory["bookie_direct"], memory["broker_direct"]} == {told["pulsar_direct"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"), [(NATIVE_2020, "pulsar-l1-100"), (NATIVE_2022, "latency-pulsar-journal")]
+)
+def test_bookies_and_brokers_that_are_deployed_have_the_settings_of_full_scale(name: str, cell: str) -> None:
+    told, options = deployed(f"studies/{name}.yaml"), plan(name).cell(cell).options
+    for kind in ("bookie", "broker"):
+        for key, value in options.get(kind, {}).items():
+            assert told[f"pulsar_{kind}"][key] == str(value), key
+
+
+@pytest.mark.parametrize("name", ["streamnative-2020-bypass", "streamnative-2022-no-journal"])
+def test_a_journal_that_is_bypassed_leaves_both_disks_to_the_ledgers(name: str) -> None:
+    # deploy-bypass-journal/pulsar/templates/bookkeeper.conf at 0fb69e5; bookkeeper-skip-journal.conf at 0209bd1.
+    told = deployed(f"studies/{name}.yaml")
+    assert told["pulsar_bookie"]["journalWriteData"] == "false"
+    assert all("ledgers" in disk["roles"] for disk in told["broker_disks"])
+    assert told["pulsar_ledgers"] == 2
 
 
 def test_pulsars_memory_is_that_of_the_studies_at_full_scale() -> None:
@@ -390,6 +474,9 @@ def test_the_journals_and_acknowledgements_of_the_study_are_all_there() -> None:
     names = {cell.name for cell in study(NATIVE_2020).cells}
     assert {
         "mixed-pulsar-bypass",
+        "mixed-pulsar-bypass-1ack",
+        "catch-up-pulsar-bypass-1ack",
+        "max-pulsar-bypass-1-1p",
         "catch-up-pulsar-l3",
         "catch-up-kafka-l4",
         "max-pulsar-l3-100-2p",
@@ -506,7 +593,10 @@ def test_the_results_of_2022_are_in() -> None:
     # "1.58 milliseconds latency at the 99 percentile", "7.89 milliseconds", "3.46 milliseconds", "54.56 ms" at 99.9%.
     assert printed["latency-pulsar-no-journal"] == {"publish_ms.p99": 1.58}
     assert printed["latency-pulsar-journal"] == {"publish_ms.p99": 7.89}
-    assert printed["latency-kafka"] == {"publish_ms.p99": 3.46, "publish_ms.p99_9": 54.56}
+    assert {name: printed["latency-kafka"][f"publish_ms.{name}"] for name in ("p99", "p99_9")} == {
+        "p99": 3.46,
+        "p99_9": 54.56,
+    }
     # "can only achieve 2.0 GB/s"; "99% latencies up to ~700 milliseconds"; which Pulsar reads 3.2 GB/s is not said.
     assert printed["catch-up-kafka"] == {"catch_up_max_mb_s": 2000, "catch_up_publish_ms.p99": 700}
     assert "3,200" in str(printed["catch-up-pulsar-journal"]["catch_up_max_mb_s"])

@@ -40,6 +40,9 @@ from streamgauge.vocabulary.histograms import empty, merge, recorded
 
 QUIET_SHARE_MIN = 0.05
 """With less of the time quiet, recovery may never be over (with 0.2 % left, a p50 was 37 % too high)."""
+MEAN_LEFT_MAX = 1e-4
+"""Up to this share of messages that lasted longer than is known a mean is given."""
+CUT = "The slowest messages were under way when a disturbance began."
 HIDDEN = "Disturbances of which it cannot be told why they began may hide as many messages as last that long."
 
 
@@ -94,6 +97,33 @@ def figures(
     """Name -> percentile, in ms. `disturbed_share`: of the phase's time."""
     why_none = distrust(attracted, disturbed_share)
     return _in_order({name: _told(found, percent, why_none) for name, percent in percents.items()})
+
+
+def mean(found: Estimates, attracted: Attraction, disturbed_share: float) -> Told:
+    """In ms: where next to none of the messages were cut that of quiet time, which is as exact as its percentiles and has no limits of its own. Else what it
+    lies between: the restricted mean of quiet time, less what doubtful spans may hide, or where quiet time is not trusted the mean of the fastest that messages
+    can have been; and the mean of all as they came."""
+    curve, why = found.quiet.curve, distrust(attracted, disturbed_share)
+    restricted = None if why else curve.mean
+    # Doubtful spans may hide the slowest messages, of which a mean may consist.
+    if restricted is not None and not attracted.doubt and curve.left <= MEAN_LEFT_MAX:
+        return Told(restricted / NS_PER_MS, 0.0, None)
+    _, least, _ = _mean_of(fastest_blocks(found.intervals))
+    if found.spared is not None and restricted is not None:
+        restricted = (1.0 - found.spared.hidden) * (found.spared.rest.curve.mean or 0.0)
+    if restricted is not None:
+        middle, low, _ = _mean_of(quiet_blocks(found.intervals))
+        least = max(least, restricted * low / middle if middle else 0.0)
+    _, _, high = _mean_of(came_blocks(found.intervals))
+    lasts = any(one.came_beyond for one in found.intervals)
+    why = why or (attracted.sentence if attracted.doubt else CUT)
+    return Told(None, least / NS_PER_MS, None if lasts else high / NS_PER_MS, why)
+
+
+def _mean_of(blocks: Sequence[Block]) -> tuple[float, float, float]:
+    """Of the messages that ended, with its 95 % interval over blocks of time."""
+    ended = [one.ended for one in blocks]
+    return _mean([(one.mean or 0.0) * one.count for one in ended], [float(one.count) for one in ended])
 
 
 def _in_order(told: dict[str, Told]) -> dict[str, Told]:

@@ -10,7 +10,7 @@ from itertools import zip_longest
 
 from streamgauge.analysis.intervals import Intervals, Row, Window, total, total_s
 from streamgauge.analysis.quiet import QuietInterval
-from streamgauge.analysis.quiet_bounds import Estimates, Told, distrust, figures, rate
+from streamgauge.analysis.quiet_bounds import Estimates, Told, distrust, figures, mean, rate
 from streamgauge.analysis.quiet_bounds import RateInterval as QuietCount
 from streamgauge.analysis.quiet_check import Ages, Attraction, Doubt, attraction
 from streamgauge.model.messages import OLDER_MS, CpuWindow, Disturbance, ProbesStatus
@@ -19,8 +19,6 @@ from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime
 from streamgauge.vocabulary.phases import MEASURE
 
 METRICS = ("publish", "service", "send_delay", "end_to_end", "ack_delay", "receive_delay")
-MEAN_LEFT_MAX = 1e-4
-"""Up to this share of messages that lasted longer than is known a mean is given."""
 LOADS_OWN_CAUSE = "softirq"
 """Interrupts that carry messages: the load itself makes them."""
 HEADLINE_METRICS = ("publish", "end_to_end")
@@ -114,12 +112,8 @@ class _Sky:
         """The figures of one metric."""
         found = Estimates(intervals, self.attracted.doubt)
         told = figures(found, self.attracted, self.disturbed_share)
-        curve, why = found.quiet.curve, distrust(self.attracted, self.disturbed_share)
-        # A mean has no bounds where anything may be hidden. Where the slowest were cut, it is that of the curve and more.
-        why = why or (self.attracted.sentence if self.attracted.doubt else "")
-        mean = curve.mean if not why and curve.left <= MEAN_LEFT_MAX else None
         latency = QuietLatency(
-            mean=Bounded(value=None if mean is None else mean / NS_PER_MS, why=why),
+            mean=bounded(mean(found, self.attracted, self.disturbed_share)),
             quiet_msgs=sum(one.quiet.count for one in intervals),
             censored_msgs=sum(one.censored.count for one in intervals),
             left_out_msgs=sum(one.left_out for one in intervals),

@@ -16,8 +16,9 @@ from streamgauge.analysis.patterns import period
 from streamgauge.model.percentiles import NS_PER_MS, PERCENTS
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Latency
+from streamgauge.model.result_quiet import Bounded
 from streamgauge.model.result_special import Drain
-from streamgauge.vocabulary.figures import RESULT_FIGURES, SERIES, study_figure
+from streamgauge.vocabulary.figures import RESULT_FIGURES, SERIES, STANDING, study_figure
 from streamgauge.vocabulary.figures import figure as figure_of
 from streamgauge.vocabulary.phases import CATCH_UP, MEASURE
 
@@ -59,7 +60,19 @@ def value(measured: MeasuredTrial, figure: str) -> float | None:
 def bounds(measured: MeasuredTrial, figure: str) -> tuple[float, float] | None:
     """What a figure is at least, and at most (infinite where that is open), of a trial that does not know it; None when nothing is known of it."""
     known = study_figure(figure)
-    return _BOUNDS[known.name](measured.result) if known is not None and known.name in _BOUNDS else None
+    if known is None:
+        return None
+    first, _, statistic = known.name.partition(".")
+    if first in STANDING:
+        return _between(measured.result.bounded(first, statistic))
+    return _BOUNDS[known.name](measured.result) if known.name in _BOUNDS else None
+
+
+def _between(told: Bounded | None) -> tuple[float, float] | None:
+    """Of a latency that a disturbance leaves bounds of. A trial of which an end is open is as one that was not had: the host may have hidden anything."""
+    if told is None or told.at_least <= 0 or told.at_most is None:
+        return None
+    return told.at_least, max(told.at_most, told.at_least)
 
 
 def _statistic(latency: Latency | None, statistic: str) -> float | None:

@@ -28,7 +28,7 @@ class QuietLatency(Model):
     """Percentiles of quiet time in ms, and how many messages they rest on."""
 
     mean: Bounded
-    """Without an interval of its own: as exact as its percentiles."""
+    """Without an interval of its own: as exact as its percentiles. Where it has no value, what it lies between."""
     p50: Bounded
     p75: Bounded
     p90: Bounded
