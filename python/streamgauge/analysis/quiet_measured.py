@@ -14,7 +14,6 @@ from streamgauge.analysis.quiet_bounds import Estimates, Told, distrust, figures
 from streamgauge.analysis.quiet_bounds import RateInterval as QuietCount
 from streamgauge.analysis.quiet_check import Ages, Attraction, Doubt, attraction
 from streamgauge.model.messages import OLDER_MS, CpuWindow, Disturbance, ProbesStatus
-from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime
 from streamgauge.vocabulary.phases import MEASURE
 
