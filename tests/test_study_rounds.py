@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from streamgauge.inference import checks
 from streamgauge.inference.checks import Estimate, Verdict
 from streamgauge.inference.claims import Judged
 from streamgauge.model.study_file import CheckFile, ClaimFile
+from streamgauge.report import verdict_words
 
 CELLS = "abcdef"
 ROUND_S = 60.0
@@ -95,3 +97,28 @@ def test_one_test_that_speaks_against_a_claim_is_enough() -> None:
     # One that can never be told speaks against it in vain.
     open_ = claim(part("ab", None, Verdict.refuted), part("cd", 5))
     assert open_.rounds is None
+
+
+def test_many_open_claims_are_told_in_two_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The soonest first; why each is open stands with it, below."""
+    monkeypatch.setattr(verdict_words, "round_s", lambda _outcome, cells: ROUND_S * len(cells))
+
+    def named(name: str, rounds: int | None) -> Judged:
+        one = claim(part("ab", rounds))
+        return replace(one, claim=one.claim.model_copy(update={"claim": name}))
+
+    def told(*claims: Judged) -> list[str]:
+        outcome: Any = SimpleNamespace(
+            asked=claims, outside=lambda _judged: [], plan=SimpleNamespace(rounds=3, scale="quick")
+        )
+        ((title, sentences),) = verdict_words.found(outcome)
+        assert title == "Undecided"
+        return sentences
+
+    claims = [named("late (here: at least 2)", 8), named("never", None), named("soon", 4), named("not", None)]
+    assert told(*claims) == [
+        "more time would tell, with --resume --budget TIME: soon (2m); late (10m)",
+        "too near to what is asked, or too noisy here, for any number of rounds that one would wait for: never; not",
+    ]
+    few = told(replace(claims[2], reason="there are many"))
+    assert few == ["soon (there are many; about 1 more round, 2m, would decide it: --resume --budget 2m)"]

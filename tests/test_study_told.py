@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from sample_run import LOG, workload, write_run
+from streamgauge.analysis.study_outcome import read_outcome
+from streamgauge.inference.checks import Sample
 from streamgauge.model.result import Validity
 from streamgauge.model.study_plan import StudyPlan
 from streamgauge.report import study_page
@@ -110,6 +112,39 @@ def test_a_trial_of_which_bounds_alone_stand_says_why() -> None:
     bounds_only = Validity(valid=False, word="bounds only", conclusion=held_up, disturbed=True)
     assert bounds_only.why == held_up
     assert Validity(valid=False, reasons=["a", "b"], conclusion="c").why == "a"
+
+
+def test_bounds_of_a_latency_that_a_disturbance_hid_are_part_of_a_claim(tmp_path: Path) -> None:
+    run, cells = run_of(plan(), tmp_path), []
+    for number, (word, told) in enumerate(
+        [
+            ("valid", {}),
+            ("disturbed", {"at_least": 1.8, "at_most": 30.0}),
+            ("bounds only", {"at_least": 2.5, "at_most": None}),
+        ],
+        start=1,
+    ):
+        path = run / f"trials/{number:03d}/result.json"
+        found = json.loads(path.read_text("utf-8"))
+        found["workload"]["name"] = "log-sync-1"
+        found["validity"] |= {"word": word, "valid": word != "bounds only"}
+        names = ("mean", "p50", "p75", "p90", "p95", "p99", "p99_9", "p99_99")
+        found["quiet"] = {"watched": True, "publish_ms": dict.fromkeys(names, told)}
+        path.write_text(json.dumps(found), "utf-8")
+        cells.append(found)
+
+    def sample() -> Sample:
+        directory = RunDirectory(run)
+        outcome = read_outcome(run, read_plan(run), directory.read_manifest(), directory.results())
+        return outcome.sample("log-sync-1", "publish_ms.p99")
+
+    assert [one.value for one in sample().values] == [cells[0]["publish_ms"]["p99"]]
+    assert [(one.at_least, one.at_most) for one in sample().bounds] == [(1.8, 30.0)], (
+        "an open end tells nothing"
+    )
+    cells[2]["quiet"]["publish_ms"]["p99"]["at_most"] = 9.0
+    (run / "trials/003/result.json").write_text(json.dumps(cells[2]), "utf-8")
+    assert [(one.at_least, one.at_most) for one in sample().bounds] == [(1.8, 30.0), (2.5, 9.0)]
 
 
 def test_a_plan_of_before_it_was_stored_keeps_its_seal(run: Path) -> None:

@@ -122,11 +122,10 @@ class StudyOutcome:
 
     def valid(self, cell: str) -> list[MeasuredTrial]:
         """Its valid trials, at the rate that the study found it can be run with."""
-        return [
-            one
-            for one in self.of(cell)
-            if one.result.validity.valid and counts(self.plan, cell, one.result.workload.rate_msgs_s)
-        ]
+        return [one for one in self._at_its_rate(cell) if one.result.validity.valid]
+
+    def _at_its_rate(self, cell: str) -> list[MeasuredTrial]:
+        return [one for one in self.of(cell) if counts(self.plan, cell, one.result.workload.rate_msgs_s)]
 
     def why_none(self, cell: str) -> str:
         """Why a cell has no valid trial, in one phrase."""
@@ -143,16 +142,19 @@ class StudyOutcome:
         return f"{found.called}: {found.why}" if found is not None else "no valid trial"
 
     def sample(self, cell: str, figure: str) -> Sample:
-        """A figure of a cell, one value per valid trial."""
+        """A figure of a cell: a value per valid trial, or its bounds where a disturbance leaves no more."""
         trials = self.valid(cell)
-        if not trials:
+        bounded_alone = [
+            one for one in self._at_its_rate(cell) if one.result.validity.called == "bounds only"
+        ]
+        if not trials and not any(bounds(one, figure) for one in bounded_alone):
             return Sample((), self.why_none(cell))
         if unlike := self.why_unlike(cell):
             return Sample((), unlike, len(self.of(cell)))
         found: list[Value] = []
         between: list[Between] = []
-        for one in trials:
-            number = value(one, figure)
+        for one in [*trials, *bounded_alone]:
+            number = value(one, figure) if one.result.validity.valid else None
             place = self._place(one.result.trial)
             if number is not None:
                 found.append(Value(number, *place))
@@ -163,7 +165,11 @@ class StudyOutcome:
         why = None
         if not known:
             has_moved = (found or between) and not bounded
-            why = "the machine changed while it ran" if has_moved else _why_no_figure(figure, trials)
+            why = (
+                "the machine changed while it ran"
+                if has_moved
+                else _why_no_figure(figure, [*trials, *bounded_alone])
+            )
         return Sample(known, why, len(self.of(cell)), bounded)
 
     def why_unlike(self, cell: str) -> str:

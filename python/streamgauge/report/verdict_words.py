@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from streamgauge.analysis.study_outcome import StudyOutcome
 from streamgauge.analysis.study_rounds import cells_in_doubt, lacks_rounds, round_s, rounds_wanted
@@ -22,7 +23,7 @@ TITLES = {
 }
 BOUND = "the interval contains the bound"
 NAMED_MAX = 3
-"""Of claims that are not part of a scale; more are counted, as all of them stand below what was found."""
+"""Of claims that are not part of a scale, or open; of more the reasons stand with the claims, below what was found."""
 
 
 def tone_of(verdict: Verdict) -> str:
@@ -49,6 +50,7 @@ def counted(outcome: StudyOutcome) -> str:
 
 def found(outcome: StudyOutcome) -> list[tuple[str, list[str]]]:
     """Verdict in words -> claims with it, in words; those that are open with the reason, once for all that have the same."""
+    open_ = [one for one in outcome.asked if one.verdict is Verdict.undecided and not outcome.outside(one)]
     answers: dict[Verdict, dict[str, list[str]]] = {}
     outside: dict[str, list[str]] = {}
     for judged in outcome.asked:
@@ -63,7 +65,9 @@ def found(outcome: StudyOutcome) -> list[tuple[str, list[str]]]:
     told = [
         (
             TITLES[verdict],
-            [
+            _briefly(outcome, open_)
+            if verdict is Verdict.undecided and len(open_) > NAMED_MAX and outcome.plan.rounds
+            else [
                 "; ".join(claims) if verdict.decided else f"{'; '.join(claims)} ({reason})"
                 for reason, claims in answers[verdict].items()
             ],
@@ -78,6 +82,26 @@ def found(outcome: StudyOutcome) -> list[tuple[str, list[str]]]:
         ]
         told.append((f"Not part of scale {outcome.plan.scale}", not_part))
     return told
+
+
+def _briefly(outcome: StudyOutcome, open_: Sequence[Judged]) -> list[str]:
+    """Undecided claims in two sentences: those that more time decides, the soonest first, and the others. Why each is open stands with it."""
+    wanted = sorted((minutes, _short(one)) for one in open_ if (minutes := _minutes(outcome, one)) < math.inf)
+    never = [_short(one) for one in open_ if math.isinf(_minutes(outcome, one))]
+    told = []
+    if wanted:
+        each = "; ".join(f"{name} ({format_duration(60.0 * minutes)})" for minutes, name in wanted)
+        told.append(f"more time would tell, with --resume --budget TIME: {each}")
+    if never:
+        told.append(
+            f"too near to what is asked, or too noisy here, for any number of rounds that one would wait for: {'; '.join(never)}"
+        )
+    return told
+
+
+def _short(judged: Judged) -> str:
+    """A claim without the bound that is asked for here."""
+    return judged.claim.claim.partition(" (here")[0]
 
 
 def decided_when(outcome: StudyOutcome, judged: Judged) -> list[str]:
@@ -107,8 +131,16 @@ def price(outcome: StudyOutcome, judged: Judged) -> str:
     text = f"about {plural(more, 'more round')}"
     if not outcome.plan.rounds:
         return f"{text} {would}"
-    minutes = 60.0 * max(round(more * round_s(outcome, cells_in_doubt(judged)) / 60.0), 1)
-    return f"{text}, {format_duration(minutes)}, {would}: --resume --budget {format_duration(minutes)}"
+    time = format_duration(60.0 * _minutes(outcome, judged))
+    return f"{text}, {time}, {would}: --resume --budget {time}"
+
+
+def _minutes(outcome: StudyOutcome, judged: Judged) -> float:
+    """That would decide an undecided claim, or give it an interval; infinite where no number of rounds does."""
+    rounds = rounds_wanted(judged)
+    if math.isinf(rounds):
+        return rounds
+    return max(round(rounds * round_s(outcome, cells_in_doubt(judged)) / 60.0), 1)
 
 
 def void_rounds(outcome: StudyOutcome) -> list[str]:
