@@ -214,6 +214,19 @@ def test_quick_scales_hold_three_rounds_within_their_budget(name: str, budget_s:
         assert cell.workload.get("drain", "30s") == "30s"
 
 
+@pytest.mark.parametrize(
+    ("name", "starts"), [(KESQUE, 3), (CONFLUENT, 3), (NATIVE_2020, 2), (NATIVE_2022, 3)]
+)
+def test_a_round_starts_each_system_once_whose_levels_are_those_of_its_topics(name: str, starts: int) -> None:
+    """Kafka with and without flush is one cluster with other topics; Pulsar's journal belongs to its bookies."""
+    found = plan(name, "quick")
+    blocks: dict[int, set[str]] = {}
+    for trial in found.trials:
+        blocks.setdefault(trial.block, set()).add(found.cell(trial.cell).kind)
+    assert len(blocks) == 3 * starts
+    assert all(len(kinds) == 1 for kinds in blocks.values())
+
+
 # ---------------------------------------------------------------------- kesque-2019
 
 

@@ -11,6 +11,7 @@ from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.kafka.cluster import RunningKafka
 from streamgauge.systems.kafka.system import Kafka
+from streamgauge.systems.kept import KeptSystem
 from streamgauge.systems.support import processes
 from streamgauge.vocabulary.errors import SystemFailure
 from systems_support import admin_of, create_topic, describer
@@ -57,6 +58,27 @@ def test_the_process_runs_with_the_flags_that_are_reported(one_node: RunningSyst
     assert command == one_node.configuration()["commands"]["node-1"]
     assert {"-Xmx512m", "-XX:MaxGCPauseMillis=15", "-XX:+UseG1GC"} <= set(command)
     assert one_node.failure() is None
+
+
+def test_a_kept_cluster_serves_topics_of_another_level(tmp_path: Path) -> None:
+    """Its level is one of its topics and clients, so that a study needs no start of its own for each."""
+    kept = KeptSystem.of(Kafka(), tmp_path / "block")
+    try:
+        found = {}
+        for level in ("L4", "L3", "L4"):
+            running = kept.start(
+                SystemRequest(level=level, options={"heap": "512m"}), tmp_path / level, quiet
+            )
+            topic = f"{level}-{len(found)}"
+            create_topic(running, topic)
+            told = running.read_back(describer(running), [topic])
+            assert (told.level, running.level, told.mismatches) == (level, level, ())
+            found[topic] = (running.processes()[0].pid, told.settings["topic.flush.messages"])
+        assert len({pid for pid, _ in found.values()}) == 1
+        assert found["L3-1"][1] == "1"
+        assert found["L4-0"][1] == found["L4-2"][1] != "1"
+    finally:
+        kept.end()
 
 
 def test_attaching_finds_nodes_version_and_level(one_node: RunningSystem) -> None:

@@ -94,9 +94,10 @@ def _by_system(cells: Sequence[PlannedCell], plan: StudyPlan) -> list[list[Plann
 
 
 def _instance(cell: PlannedCell, plan: StudyPlan) -> str:
-    """What makes two cells meet the same system: L1 and L3 are one and the same on one node. A cluster that runs is what its owner makes of it for each of the
-    study's systems."""
-    made = [cell.kind, cell.version, cell.nodes, cell.level, cell.options, cell.tls]
+    """What makes two cells meet the same system: L1 and L3 are one and the same on one node, and all levels where the level is a matter of topics. A cluster that
+    runs is what its owner makes of it for each of the study's systems."""
+    level = None if cell.level_of_topics else cell.level
+    made = [cell.kind, cell.version, cell.nodes, level, cell.options, cell.tls]
     return json.dumps([*made, cell.system] if plan.addresses(cell) else made, sort_keys=True)
 
 

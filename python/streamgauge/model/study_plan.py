@@ -48,6 +48,8 @@ class PlannedCell(Model):
     nodes_asked: int | None = None
     """As the study has it, where the scale has another number."""
     level: Level
+    level_of_topics: bool = False
+    """One start of its system serves cells of other levels, too."""
     options: dict[str, Any]
     tls: bool = False
     machines: str | None = None

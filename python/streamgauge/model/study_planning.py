@@ -226,6 +226,7 @@ def _planned(
         nodes=nodes,
         nodes_asked=PUBLISHED_NODES if nodes != PUBLISHED_NODES and system.nodes is None else None,
         level=level,
+        level_of_topics=study.kinds[system.system].level_of_topics,
         options=merged(system.options, own.options),
         machines=system.machines,
         vouched=list(system.vouched),

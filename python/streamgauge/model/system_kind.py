@@ -23,6 +23,8 @@ class SystemKind(Protocol):
     option_keys: ClassVar[frozenset[str]]
     """Keys that a system file may hold besides the common ones."""
     start_time: ClassVar[StartTime]
+    level_of_topics: ClassVar[bool]
+    """Whether the level is a matter of its topics and its clients alone, so that one start serves cells of several."""
     cannot: ClassVar[Mapping[Feature, str]]
     """What it cannot do, and why."""
     omb_drivers: ClassVar[frozenset[str]]

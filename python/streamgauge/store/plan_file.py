@@ -86,7 +86,7 @@ def _text(plan: StudyPlan | StudyAsked) -> str:
         later |= {} if plan.rounds else {"budget_s": True, "trials": {"__all__": {"round"}}}
         unsaid = {
             key
-            for key in ("machines", "unverified", "vouched")
+            for key in ("machines", "unverified", "vouched", "level_of_topics")
             if not any(getattr(one, key) for one in plan.cells)
         }
         if unsaid:

@@ -62,7 +62,8 @@ class _Block:
 
 
 class KeptSystem(System):
-    """A system with at most one instance, which lives in a directory from the first `start` to `end`."""
+    """A system with at most one instance, which lives in a directory from the first `start` to `end`. What later starts ask may differ from the first in the
+    level, where that is a matter of topics."""
 
     _block: _Block
 
@@ -89,6 +90,8 @@ class KeptSystem(System):
                 raise
         else:
             progress(f"{self.title} runs already")
+            if self.level_of_topics:
+                block.running.take_level(request)
         return KeptRunning.of(block.running, has_run=has_run)
 
     def end(self) -> None:

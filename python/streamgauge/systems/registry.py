@@ -35,6 +35,7 @@ class UnusableSystem(System):
     obtained: ClassVar[str] = "not at all"
     option_keys: ClassVar[frozenset[str]] = frozenset()
     start_time: ClassVar[StartTime] = StartTime(0.0, 0.0)
+    level_of_topics: ClassVar[bool] = False
     levels: ClassVar[frozenset[Level]] = frozenset()
     levels_of_nodes: ClassVar[frozenset[Level]] = frozenset()
 

@@ -95,6 +95,10 @@ class RunningSystem(abc.ABC):
     has_run: bool = False
     """True where a trial before has gone on it."""
 
+    def take_level(self, request: SystemRequest) -> None:
+        """Goes on at the level of this request, which is like the one that started it in all else; where `System.level_of_topics`."""
+        raise NotImplementedError
+
     @property
     @abc.abstractmethod
     def connection(self) -> dict[str, Any]:
@@ -200,6 +204,8 @@ class System(abc.ABC):
 
     levels: ClassVar[frozenset[Level]] = frozenset({"L3", "L4"})
     """Those that it has on one node."""
+    level_of_topics: ClassVar[bool] = False
+    """Whether the level is a matter of its topics and its clients alone: then `RunningSystem.take_level` is there."""
     levels_of_nodes: ClassVar[frozenset[Level]] = frozenset({"L1", "L2", "L3", "L4"})
     """Those that it has on three; without a meaning where it cannot have NODES."""
     mechanisms: ClassVar[frozenset[str]] = frozenset()

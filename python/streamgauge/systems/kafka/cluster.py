@@ -19,11 +19,12 @@ import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from streamgauge.model.security import Mechanism, Security, secured
+from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.systems.base import Describe, Progress, ReadBack, SystemProcess, TopicPlan
 from streamgauge.systems.base.own_metrics import MetricSource
 from streamgauge.systems.base.parts import Part
@@ -342,6 +343,12 @@ class RunningKafka(StartedCluster):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.level: Level | None = self.launch.plan.level
+
+    def take_level(self, request: SystemRequest) -> None:
+        options = self.launch.options
+        plan = durability.plan(request.level, self.launch.nodes, options, where_of(request))
+        self.launch = replace(self.launch, plan=plan)
+        self.level = plan.level
 
     @property
     def serving(self) -> Sequence[ManagedProcess]:

@@ -63,6 +63,7 @@ class Kafka(JavaSystem):
     page: ClassVar[str] = "docs/systems/kafka.md"
     obtained: ClassVar[str] = "Maven artifacts; needs a JDK"
     start_time: ClassVar[StartTime] = StartTime(one_node_s=8.0, nodes_s=20.0)
+    level_of_topics = True
     cannot: ClassVar[Mapping[Feature, str]] = {}
     omb_drivers: ClassVar[frozenset[str]] = frozenset({"kafka"})
     omb_workers: ClassVar[str | None] = None
