@@ -94,8 +94,8 @@ def _by_system(cells: Sequence[PlannedCell], plan: StudyPlan) -> list[list[Plann
 
 
 def _instance(cell: PlannedCell, plan: StudyPlan) -> str:
-    """What makes two cells meet the same system: L1 and L3 are one and the same on one node, and all levels where the level is a matter of topics. A cluster that
-    runs is what its owner makes of it for each of the study's systems."""
+    """What makes two cells meet the same system: L1 and L3 are one and the same on one node, and all levels where the level is a matter of topics. A cluster
+    that runs is what its owner makes of it for each of the study's systems."""
     level = None if cell.level_of_topics else cell.level
     made = [cell.kind, cell.version, cell.nodes, level, cell.options, cell.tls]
     return json.dumps([*made, cell.system] if plan.addresses(cell) else made, sort_keys=True)
