@@ -27,7 +27,8 @@ COLUMNS = ("p50, ms", "p99, ms", "gauge, us/msg", "system, us/msg", "disturbed, 
 def measure(system: str, rate: str, seconds: int, idle: str) -> list[float]:
     """One trial's figures, in the order of COLUMNS."""
     with tempfile.TemporaryDirectory(prefix="streamgauge-bench-") as out:
-        warmup = "3s" if system in ("gauge-log", "nats") else "20s"
+        # A broker whose JVM compiles is another one.
+        warmup = "3s" if system in ("gauge-log", "nats") else "auto:90s"
         load = ["--rate", rate, "--duration", f"{seconds}s", "--warmup", warmup]
         command = [str(LAB), "run", "--system", system, *load, "--idle", idle, "--out", out]
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
