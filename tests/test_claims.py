@@ -11,7 +11,7 @@ import pytest
 from streamgauge.analysis.drift import around, drifts
 from streamgauge.inference.checks import Sample
 from streamgauge.inference.claims import Judged, Question, judge
-from streamgauge.inference.contrast import Between, Value, quotients
+from streamgauge.inference.contrast import Between, Value, of_rounds, quotients
 from streamgauge.model.study_file import CheckFile, ClaimFile
 
 Ends = tuple[float, float]
@@ -293,6 +293,18 @@ def test_two_figures_of_one_trial_vary_together() -> None:
     figures["publish_ms.p99"]["b"][0] = 0.0
     figures["publish_ms.p99_9"]["b"] = figures["publish_ms.p99_9"]["b"][:3]
     assert of_two_figures(figures, "b", below=1.5).verdict == "undecided"
+
+
+def test_a_round_is_one_value_however_often_a_start_went_through_its_cells() -> None:
+    twice = [Value(2.0, 1, 1), Value(8.0, 1, 1), Value(5.0, 2, 2)]
+    assert of_rounds(twice, []) == ((Value(pytest.approx(4.0), 1, 1), Value(5.0, 2, 2)), ())
+    assert of_rounds([Value(0.0, 1, 1), Value(3.0, 1, 1)], []) == ((Value(1.5, 1, 1),), ())
+    mixed = of_rounds(twice, [Between(1.0, 3.0, 2, 2), Between(0.0, math.inf, 3, 3), Between(2.0, 4.0, 3, 3)])
+    assert mixed[0] == (Value(pytest.approx(4.0), 1, 1),)
+    assert mixed[1] == (
+        Between(pytest.approx(math.sqrt(5.0)), pytest.approx(math.sqrt(15.0)), 2, 2),
+        Between(0.0, math.inf, 3, 3),
+    )
 
 
 def test_bounds_of_either_figure_are_bounds_of_their_quotient() -> None:

@@ -210,6 +210,23 @@ def test_a_round_more_of_some_cells_starts_only_their_systems() -> None:
     assert more.estimate_s() > found.estimate_s()
 
 
+def test_a_start_of_a_further_round_goes_through_its_cells_in_turns() -> None:
+    found = plan()
+    more = with_round(found, ["log-async-1", "log-async-100"], turns=3)
+    added = more.trials[len(found.trials) :]
+    counted = [trial for trial in added if not more.cell(trial.cell).heats]
+    assert len(added) == len(counted) + 2, "heated once"
+    assert len({trial.block for trial in added}) == 1
+    turns = [counted[at : at + 2] for at in (0, 2, 4)]
+    for turn in turns:
+        assert {trial.cell for trial in turn} == {"log-async-1", "log-async-100"}
+        assert len({trial.seed for trial in turn}) == 1, "cells of a turn meet the same arrivals"
+    assert len({turn[0].seed for turn in turns}) == 3
+    assert [trial.repeat for trial in counted if trial.cell == "log-async-1"] == [4, 5, 6]
+    once = with_round(found, ["log-async-1", "log-async-100"])
+    assert {trial.seed for trial in once.trials[-2:]} == {turns[0][0].seed}
+
+
 def heats() -> list[Workload]:
     """Of the trials that heat a start."""
     return [workload_of(cell) for cell in plan(duration_s=10.0).cells if cell.heats]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from streamgauge.analysis import study_rounds
-from streamgauge.analysis.study_rounds import cells_in_doubt, next_round, rounds_wanted
+from streamgauge.analysis.study_rounds import cells_in_doubt, next_round, rounds_wanted, turns_of
 from streamgauge.inference import checks
 from streamgauge.inference.checks import Estimate, Verdict
 from streamgauge.inference.claims import Judged
@@ -122,3 +122,20 @@ def test_many_open_claims_are_told_in_two_sentences(monkeypatch: pytest.MonkeyPa
     ]
     few = told(replace(claims[2], reason="there are many"))
     assert few == ["soon (there are many; about 1 more round, 2m, would decide it: --resume --budget 2m)"]
+
+
+@pytest.mark.parametrize(
+    ("trial_s", "left_s", "turns"),
+    [(10.0, 1000.0, 3), (20.0, 1000.0, 2), (40.0, 1000.0, 1), (10.0, 75.0, 2), (10.0, 40.0, 1)],
+)
+def test_a_further_round_goes_through_its_cells_while_trials_cost_less_than_the_start(
+    monkeypatch: pytest.MonkeyPatch, trial_s: float, left_s: float, turns: int
+) -> None:
+    """A start and its heat take 50 s."""
+    cells = [
+        SimpleNamespace(cell="a", trial_s=trial_s, fresh=False),
+        SimpleNamespace(cell="b", trial_s=9.0, fresh=False),
+    ]
+    monkeypatch.setattr(study_rounds, "round_s", lambda _outcome, _cells: 50.0 + trial_s)
+    outcome: Any = SimpleNamespace(plan=SimpleNamespace(cells=cells))
+    assert turns_of(outcome, ["a"], left_s) == turns

@@ -15,7 +15,7 @@ from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
 from streamgauge.analysis.study_figures import MeasuredTrial, bounds, value
 from streamgauge.inference.checks import Sample, Verdict
 from streamgauge.inference.claims import Judged, Question, judge
-from streamgauge.inference.contrast import Between, Value
+from streamgauge.inference.contrast import Between, Value, of_rounds
 from streamgauge.inference.estimates import median_interval
 from streamgauge.model.checked_study import parse_study
 from streamgauge.model.result import Manifest, TrialResult
@@ -142,7 +142,7 @@ class StudyOutcome:
         return f"{found.called}: {found.why}" if found is not None else "no valid trial"
 
     def sample(self, cell: str, figure: str) -> Sample:
-        """A figure of a cell: a value per valid trial, or its bounds where a disturbance leaves no more."""
+        """A figure of a cell: of each round the value of its valid trials, or its bounds where a disturbance leaves no more."""
         trials = self.valid(cell)
         bounded_alone = [
             one for one in self._at_its_rate(cell) if one.result.validity.called == "bounds only"
@@ -160,8 +160,10 @@ class StudyOutcome:
                 found.append(Value(number, *place))
             elif (ends := bounds(one, figure)) is not None:
                 between.append(Between(*ends, *place))
-        known = tuple(one for one in found if one.round not in self.drifted)
-        bounded = tuple(one for one in between if one.round not in self.drifted)
+        known, bounded = of_rounds(
+            [one for one in found if one.round not in self.drifted],
+            [one for one in between if one.round not in self.drifted],
+        )
         why = None
         if not known:
             has_moved = (found or between) and not bounded

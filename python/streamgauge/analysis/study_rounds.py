@@ -12,6 +12,7 @@ from streamgauge.inference.claims import Judged
 from streamgauge.inference.looks import ROUNDS_MIN
 from streamgauge.model.study_order import with_round
 
+TURNS_MAX = 3
 FAILURES_MAX = 2
 """A cell of which so many trials failed, and none ended, is not run again: it cannot run here."""
 
@@ -34,6 +35,21 @@ def next_round(outcome: StudyOutcome, left_s: float) -> list[str]:
             if round_s(outcome, wanted | claim.cells) <= left_s:
                 wanted |= claim.cells
     return [cell.cell for cell in outcome.plan.cells if cell.cell in wanted]
+
+
+def turns_of(outcome: StudyOutcome, cells: Collection[str], left_s: float) -> int:
+    """How often each start of a further round goes through its cells: as long as trials take no longer than starting and heating, which they share, and the
+    round fits in. Between cells of one start a second turn tells as much as a second round does."""
+    trials_s = sum(cell.trial_s for cell in outcome.plan.cells if cell.cell in cells and not cell.fresh)
+    starts_s = round_s(outcome, cells) - trials_s
+    turns = 1
+    while (
+        turns < TURNS_MAX
+        and (turns + 1) * trials_s <= starts_s
+        and starts_s + (turns + 1) * trials_s <= left_s
+    ):
+        turns += 1
+    return turns
 
 
 def claims_helped(outcome: StudyOutcome, cells: Collection[str]) -> int:

@@ -244,6 +244,33 @@ def ratio(
     return None if found.low is None and found.high is None else found
 
 
+def of_rounds(
+    values: Sequence[Value], bounds: Sequence[Between]
+) -> tuple[tuple[Value, ...], tuple[Between, ...]]:
+    """One of each round, where a start went through its cells more than once, as rounds are what counts as repeated: the geometric mean, or the plain one where
+    a figure is 0. Of bounds their ends, which are open where one is."""
+    rounds: dict[int, list[Value | Between]] = {}
+    for one in (*values, *bounds):
+        rounds.setdefault(one.round, []).append(one)
+    known: list[Value] = []
+    between: list[Between] = []
+    for round_, ones in sorted(rounds.items()):
+        start = ones[0].start
+        lows, highs = zip(*map(_edges, ones), strict=True)
+        if all(isinstance(one, Value) for one in ones):
+            middle = _middle(lows) if min(lows) > 0 else statistics.fmean(lows)
+            known.append(Value(middle, round_, start))
+        else:
+            low = _middle(lows) if min(lows) > 0 else 0.0
+            between.append(Between(low, _middle(highs) if max(highs) < math.inf else math.inf, round_, start))
+    return tuple(known), tuple(between)
+
+
+def _middle(values: Sequence[float]) -> float:
+    """A single one as it is."""
+    return statistics.geometric_mean(values) if len(values) > 1 else values[0]
+
+
 def quotients(
     other: Sequence[Value | Between], base: Sequence[Value | Between]
 ) -> tuple[Value | Between, ...]:

@@ -1,9 +1,9 @@
 """The order in which a study runs its cells: in rounds, and within a round system by system.
 
-A round holds each of its cells once. Where a system is kept for a block of trials, a block is one start of it: heated until it is steady and compiled under
-the load of one of its cells, and by the rehearsal of a trial, then each of its cells once, those that want a start of their own last. The systems of a round
-come in random order by the seed, and so do the cells of a block; all cells of a round meet the same arrivals. So a start is never shared between rounds, and
-what the machine does in an hour meets all systems alike.
+A round holds each of its cells once, or in as many turns. Where a system is kept for a block of trials, a block is one start of it: heated until it is steady
+and compiled under the load of one of its cells, and by the rehearsal of a trial, then each of its cells once in each turn, those that want a start of their own
+last. The systems of a round come in random order by the seed, and so do the cells of a turn; all cells of a turn meet the same arrivals. So a start is never
+shared between rounds, and what the machine does in an hour meets all systems alike.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ def with_rounds(plan: StudyPlan, rounds: int) -> StudyPlan:
     return plan
 
 
-def with_round(plan: StudyPlan, wanted: Collection[str]) -> StudyPlan:
-    """The plan with one more round, of the cells with these names."""
+def with_round(plan: StudyPlan, wanted: Collection[str], turns: int = 1) -> StudyPlan:
+    """The plan with one more round, of the cells with these names. `turns`: so often a start goes through those of its cells that do not want one of their own."""
     number = plan.rounds + 1
     shuffler = random.Random(zlib.crc32(f"{plan.seed}/order/{number}".encode()))
     cells = [cell for cell in plan.cells if cell.cell in wanted and not cell.heats]
     trials, block = list(plan.trials), max((trial.block for trial in plan.trials), default=0)
-    for members in _blocks(cells, plan, shuffler):
+    for members in _blocks(cells, plan, shuffler, turns):
         block += 1
-        for cell in members:
+        for cell, turn in members:
             before = sum(trial.cell == cell.cell for trial in trials)
             trials.append(
                 PlannedTrial(
@@ -60,29 +60,31 @@ def with_round(plan: StudyPlan, wanted: Collection[str]) -> StudyPlan:
                     repeat=before + 1,
                     round=number,
                     block=block,
-                    seed=zlib.crc32(f"{plan.seed}/{number}".encode()),
+                    seed=zlib.crc32(f"{plan.seed}/{number}{f'/{turn}' if turn else ''}".encode()),
                 )
             )
     return plan.model_copy(update={"trials": trials})
 
 
 def _blocks(
-    cells: Sequence[PlannedCell], plan: StudyPlan, shuffler: random.Random
-) -> list[list[PlannedCell]]:
-    """A round's trials, start by start."""
+    cells: Sequence[PlannedCell], plan: StudyPlan, shuffler: random.Random, turns: int
+) -> list[list[tuple[PlannedCell, int]]]:
+    """A round's trials, start by start, each with its turn."""
     heating: dict[str, list[PlannedCell]] = {}
     for cell in plan.cells:
         if cell.heats:
             heating.setdefault(_instance(cell, plan), []).append(cell)
     if not heating:
-        return [[cell] for cell in shuffler.sample(cells, len(cells))]
+        return [[(cell, 0)] for cell in shuffler.sample(cells, len(cells))]
     blocks = []
     for group in _by_system(cells, plan):
         kept = [cell for cell in group if not cell.fresh]
         fresh = [cell for cell in group if cell.fresh]
         # What wants a system of its own comes last, so that the kept one is not interrupted.
-        block = [*shuffler.sample(kept, len(kept)), *shuffler.sample(fresh, len(fresh))]
-        blocks.append([*heating[_instance(group[0], plan)], *block] if kept else block)
+        block = [(cell, turn) for turn in range(turns) for cell in shuffler.sample(kept, len(kept))]
+        block += [(cell, 0) for cell in shuffler.sample(fresh, len(fresh))]
+        heats = [(cell, 0) for cell in heating[_instance(group[0], plan)]] if kept else []
+        blocks.append([*heats, *block])
     return shuffler.sample(blocks, len(blocks))
 
 
