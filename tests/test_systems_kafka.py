@@ -64,7 +64,7 @@ def test_a_kept_cluster_serves_topics_of_another_level(tmp_path: Path) -> None:
     """Its level is one of its topics and clients, so that a study needs no start of its own for each."""
     kept = KeptSystem.of(Kafka(), tmp_path / "block")
     try:
-        found = {}
+        found: dict[str, tuple[int, str]] = {}
         for level in ("L4", "L3", "L4"):
             running = kept.start(
                 SystemRequest(level=level, options={"heap": "512m"}), tmp_path / level, quiet

@@ -250,7 +250,8 @@ def of_rounds(
     """One of each round, where a start went through its cells more than once, as rounds are what counts as repeated: the geometric mean, or the plain one where
     a figure is 0. Of bounds their ends, which are open where one is."""
     rounds: dict[int, list[Value | Between]] = {}
-    for one in (*values, *bounds):
+    every: list[Value | Between] = [*values, *bounds]
+    for one in every:
         rounds.setdefault(one.round, []).append(one)
     known: list[Value] = []
     between: list[Between] = []

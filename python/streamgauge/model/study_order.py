@@ -44,7 +44,7 @@ def with_rounds(plan: StudyPlan, rounds: int) -> StudyPlan:
 
 
 def with_round(plan: StudyPlan, wanted: Collection[str], turns: int = 1) -> StudyPlan:
-    """The plan with one more round, of the cells with these names. `turns`: so often a start goes through those of its cells that do not want one of their own."""
+    """The plan with one more round, of the cells with these names. `turns`: how often a start goes through those that do not want one of their own."""
     number = plan.rounds + 1
     shuffler = random.Random(zlib.crc32(f"{plan.seed}/order/{number}".encode()))
     cells = [cell for cell in plan.cells if cell.cell in wanted and not cell.heats]
