@@ -112,6 +112,12 @@ def test_what_only_has_bounds_is_decided_where_they_decide(
     assert (told.text if told else found.why).startswith(text)
 
 
+def test_bounds_that_allow_both_leave_a_round_to_wish_for() -> None:
+    """Of three rounds the machine hid one: one more tells, and no "never" is said of it."""
+    (test,) = judged({"a": (1.0, 1.01, 1.0), "b": (2.0, 2.1, (0.7, 2.6))}, ratio=["b", "a"], above=1.0).tests
+    assert (test.verdict, test.rounds, test.after) == ("undecided", 4, 3)
+
+
 def test_the_best_rounds_are_not_left_out_because_only_bounds_are_known_of_them() -> None:
     """A maximum beyond the generator's is known by its lower end. Without those rounds the system would be judged by its worst."""
     random = np.random.default_rng(3)
@@ -296,17 +302,24 @@ def test_two_figures_of_one_trial_vary_together() -> None:
 
 
 def test_a_round_is_one_value_however_often_a_start_went_through_its_cells() -> None:
-    twice = [Value(2.0, 1, 1), Value(8.0, 1, 1), Value(5.0, 2, 2)]
-    known, between = of_rounds(twice, [])
-    assert [(round(one.value, 9), one.round) for one in known] == [(4.0, 1), (5.0, 2)]
-    assert between == ()
-    assert of_rounds([Value(0.0, 1, 1), Value(3.0, 1, 1)], []) == ((Value(1.5, 1, 1),), ())
-    known, between = of_rounds(
-        twice, [Between(1.8, 3.2, 2, 2), Between(0.0, math.inf, 3, 3), Between(2.0, 4.0, 3, 3)]
-    )
-    assert [one.round for one in known] == [1]
+    twice = [Value(2.0, 1, 1, 1), Value(8.0, 1, 1, 2), Value(5.0, 2, 2, 3)]
+    middles = [one for one in of_rounds(twice) if isinstance(one, Value)]
+    assert [(round(one.value, 9), one.round) for one in middles] == [(4.0, 1), (5.0, 2)]
+    assert of_rounds([Value(0.0, 1, 1), Value(3.0, 1, 1)]) == (Value(1.5, 1, 1),)
+    mixed: list[Value | Between] = [
+        *twice,
+        Between(1.8, 3.2, 2, 2),
+        Between(0.0, math.inf, 3, 3),
+        Between(2.0, 4.0, 3, 3),
+    ]
+    between = [one for one in of_rounds(mixed) if isinstance(one, Between)]
     ends = [(round(one.at_least, 9), round(one.at_most, 9)) for one in between]
     assert ends == [(3.0, 4.0), (0.0, math.inf)]
+
+
+def test_a_quotient_is_one_of_a_trial_and_not_of_turns_that_have_other_halves() -> None:
+    tails = [Value(10.0, 1, 1, 1), Value(40.0, 1, 1, 2)]
+    assert quotients(tails, [Value(2.0, 1, 1, 1)]) == (Value(5.0, 1, 1, 1),)
 
 
 def test_bounds_of_either_figure_are_bounds_of_their_quotient() -> None:

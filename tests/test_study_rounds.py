@@ -9,12 +9,19 @@ from typing import Any
 
 import pytest
 from streamgauge.analysis import study_rounds
-from streamgauge.analysis.study_rounds import cells_in_doubt, next_round, rounds_wanted, turns_of
+from streamgauge.analysis.study_rounds import (
+    cells_in_doubt,
+    next_round,
+    rounds_wanted,
+    share_a_start,
+    turns_of,
+)
 from streamgauge.inference import checks
 from streamgauge.inference.checks import Estimate, Verdict
 from streamgauge.inference.claims import Judged
 from streamgauge.model.study_file import CheckFile, ClaimFile
 from streamgauge.report import verdict_words
+from test_study_model import plan
 
 CELLS = "abcdef"
 ROUND_S = 60.0
@@ -51,6 +58,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
         return ROUND_S * len(cells)
 
     monkeypatch.setattr(study_rounds, "round_s", cost)
+    monkeypatch.setattr(study_rounds, "share_a_start", lambda _outcome, _cells: False)
 
     def ask(minutes: float, *claims: Judged) -> str:
         outcome: Any = SimpleNamespace(
@@ -59,7 +67,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
             planned=lambda cell: cell,
             of=lambda _cell: [],
         )
-        return "".join(next_round(outcome, 60.0 * minutes))
+        return "".join(next_round(outcome, 60.0 * minutes)[0])
 
     return ask
 
@@ -118,7 +126,7 @@ def test_many_open_claims_are_told_in_two_sentences(monkeypatch: pytest.MonkeyPa
     claims = [named("late (here: at least 2)", 8), named("never", None), named("soon", 4), named("not", None)]
     assert told(*claims) == [
         "more time would tell, with --resume --budget TIME: soon (2m); late (10m)",
-        "too near to what is asked, or too noisy here, for any number of rounds that one would wait for: never; not",
+        "too near to what is asked, or too noisy or disturbed here, for any number of rounds that one would wait for: never; not",
     ]
     few = told(replace(claims[2], reason="there are many"))
     assert few == ["soon (there are many; about 1 more round, 2m, would decide it: --resume --budget 2m)"]
@@ -139,3 +147,10 @@ def test_a_further_round_goes_through_its_cells_while_trials_cost_less_than_the_
     monkeypatch.setattr(study_rounds, "round_s", lambda _outcome, _cells: 50.0 + trial_s)
     outcome: Any = SimpleNamespace(plan=SimpleNamespace(cells=cells))
     assert turns_of(outcome, ["a"], left_s) == turns
+
+
+def test_turns_are_for_cells_that_share_a_start() -> None:
+    """Between systems a start more is worth more than a turn."""
+    outcome: Any = SimpleNamespace(plan=plan())
+    assert share_a_start(outcome, {"log-async-1", "log-async-100"})
+    assert not share_a_start(outcome, {"log-async-1", "log-sync-1"})

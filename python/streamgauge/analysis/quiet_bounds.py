@@ -104,7 +104,9 @@ def mean(found: Estimates, attracted: Attraction, disturbed_share: float) -> Tol
     lies between: the restricted mean of quiet time, less what doubtful spans may hide, or where quiet time is not trusted the mean of the fastest that messages
     can have been; and the mean of all as they came."""
     curve, why = found.quiet.curve, distrust(attracted, disturbed_share)
-    restricted = None if why else curve.mean
+    # Nobody knows how long what was never answered would have taken.
+    lasts = any(one.came_beyond for one in found.intervals)
+    restricted = None if why or lasts else curve.mean
     # Doubtful spans may hide the slowest messages, of which a mean may consist.
     if restricted is not None and not attracted.doubt and curve.left <= MEAN_LEFT_MAX:
         return Told(restricted / NS_PER_MS, 0.0, None)
@@ -112,12 +114,14 @@ def mean(found: Estimates, attracted: Attraction, disturbed_share: float) -> Tol
     if found.spared is not None and restricted is not None:
         restricted = (1.0 - found.spared.hidden) * (found.spared.rest.curve.mean or 0.0)
     if restricted is not None:
-        middle, low, _ = _mean_of(quiet_blocks(found.intervals))
+        # It varies as the times vary that messages were seen to last, those that were cut included.
+        middle, low, _ = _mean_of(
+            [replace(one, ended=merge([one.ended, one.censored])) for one in quiet_blocks(found.intervals)]
+        )
         least = max(least, restricted * low / middle if middle else 0.0)
-    _, _, high = _mean_of(came_blocks(found.intervals))
-    lasts = any(one.came_beyond for one in found.intervals)
+    came, _, high = _mean_of(came_blocks(found.intervals))
     why = why or (attracted.sentence if attracted.doubt else CUT)
-    return Told(None, least / NS_PER_MS, None if lasts else high / NS_PER_MS, why)
+    return Told(None, min(least, came) / NS_PER_MS, None if lasts else high / NS_PER_MS, why)
 
 
 def _mean_of(blocks: Sequence[Block]) -> tuple[float, float, float]:

@@ -27,6 +27,8 @@ Values = npt.NDArray[np.float64]
 SPIKE_FACTOR = 10.0
 """An interval is a spike when its p99 is so many times the median of the intervals' p99."""
 BEFORE = MEASURE
+APART_MAX = 4.0
+"""Bounds of a latency that are further apart are none."""
 OPEN = ("generator", "machine")
 """What may end a search below what the system sustains."""
 
@@ -57,6 +59,12 @@ def value(measured: MeasuredTrial, figure: str) -> float | None:
     return _OF_RESULT[known.name](result)
 
 
+def is_latency(figure: str) -> bool:
+    """Whether it is one of a latency of the measured phase, whose bounds stand whatever the machine did."""
+    known = study_figure(figure)
+    return known is not None and known.name.partition(".")[0] in STANDING
+
+
 def bounds(measured: MeasuredTrial, figure: str) -> tuple[float, float] | None:
     """What a figure is at least, and at most (infinite where that is open), of a trial that does not know it; None when nothing is known of it."""
     known = study_figure(figure)
@@ -69,10 +77,11 @@ def bounds(measured: MeasuredTrial, figure: str) -> tuple[float, float] | None:
 
 
 def _between(told: Bounded | None) -> tuple[float, float] | None:
-    """Of a latency that a disturbance leaves bounds of. A trial of which an end is open is as one that was not had: the host may have hidden anything."""
-    if told is None or told.at_least <= 0 or told.at_most is None:
+    """Of a latency that a disturbance leaves bounds of. A trial that leaves an end open, or both far apart, is as one that was not had: the host may have
+    hidden anything, and to keep what is so little known would outweigh the rounds that know it."""
+    if told is None or told.value is not None or told.at_least <= 0 or told.at_most is None:
         return None
-    return told.at_least, max(told.at_most, told.at_least)
+    return (told.at_least, told.at_most) if told.at_most <= APART_MAX * told.at_least else None
 
 
 def _statistic(latency: Latency | None, statistic: str) -> float | None:

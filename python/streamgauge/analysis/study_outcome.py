@@ -12,10 +12,10 @@ from pathlib import Path
 
 from streamgauge.analysis.drift import Drift, around, drifts
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
-from streamgauge.analysis.study_figures import MeasuredTrial, bounds, value
+from streamgauge.analysis.study_figures import MeasuredTrial, bounds, is_latency, value
 from streamgauge.inference.checks import Sample, Verdict
 from streamgauge.inference.claims import Judged, Question, judge
-from streamgauge.inference.contrast import Between, Value, of_rounds
+from streamgauge.inference.contrast import Between, Value
 from streamgauge.inference.estimates import median_interval
 from streamgauge.model.checked_study import parse_study
 from streamgauge.model.result import Manifest, TrialResult
@@ -142,44 +142,48 @@ class StudyOutcome:
         return f"{found.called}: {found.why}" if found is not None else "no valid trial"
 
     def sample(self, cell: str, figure: str) -> Sample:
-        """A figure of a cell: of each round the value of its valid trials, or its bounds where a disturbance leaves no more."""
-        trials = self.valid(cell)
-        bounded_alone = [
-            one for one in self._at_its_rate(cell) if one.result.validity.called == "bounds only"
-        ]
-        if not trials and not any(bounds(one, figure) for one in bounded_alone):
+        """A figure of a cell, one value per valid trial, or its bounds where a disturbance leaves no more."""
+        trials = self._usable(cell) if is_latency(figure) else self.valid(cell)
+        if not trials:
             return Sample((), self.why_none(cell))
         if unlike := self.why_unlike(cell):
             return Sample((), unlike, len(self.of(cell)))
         found: list[Value] = []
         between: list[Between] = []
-        for one in [*trials, *bounded_alone]:
+        for one in trials:
             number = value(one, figure) if one.result.validity.valid else None
             place = self._place(one.result.trial)
             if number is not None:
-                found.append(Value(number, *place))
+                found.append(Value(number, *place, one.result.trial))
             elif (ends := bounds(one, figure)) is not None:
-                between.append(Between(*ends, *place))
-        known, bounded = of_rounds(
-            [one for one in found if one.round not in self.drifted],
-            [one for one in between if one.round not in self.drifted],
-        )
+                between.append(Between(*ends, *place, one.result.trial))
+        known = tuple(one for one in found if one.round not in self.drifted)
+        bounded = tuple(one for one in between if one.round not in self.drifted)
         why = None
         if not known:
             has_moved = (found or between) and not bounded
-            why = (
-                "the machine changed while it ran"
-                if has_moved
-                else _why_no_figure(figure, [*trials, *bounded_alone])
-            )
+            why = "the machine changed while it ran" if has_moved else self._why_no_figure(cell, figure)
+            why = "a disturbance leaves no more than bounds" if bounded and is_latency(figure) else why
         return Sample(known, why, len(self.of(cell)), bounded)
+
+    def _usable(self, cell: str) -> list[MeasuredTrial]:
+        """With those of which bounds alone stand."""
+        return [
+            one
+            for one in self._at_its_rate(cell)
+            if one.result.validity.valid or one.result.validity.called == "bounds only"
+        ]
+
+    def _why_no_figure(self, cell: str, figure: str) -> str:
+        trials = self.valid(cell)
+        return _why_no_figure(figure, trials) if trials else self.why_none(cell)
 
     def why_unlike(self, cell: str) -> str:
         """Why a cell that was measured on a cluster of someone else's may not be the variant that it is called; empty where nothing is against it."""
         planned = self.planned(cell)
         if planned is None or not self.plan.addresses(planned):
             return ""
-        declared = {one.result.durability.declared for one in self.valid(cell)}
+        declared = {one.result.durability.declared for one in self._usable(cell)}
         open_ = [
             name
             for name in planned.unverified
@@ -187,7 +191,7 @@ class StudyOutcome:
         ]
         if open_:
             return f"the variant could not be verified on the cluster that runs: {', '.join(open_)}"
-        states = _states(self.valid(cell))
+        states = _states(self._usable(cell))
         for other in self.plan.cells:
             is_same_cluster = self.plan.addresses(other) == self.plan.addresses(planned)
             if (
@@ -197,7 +201,7 @@ class StudyOutcome:
                 or not _differ(planned, other)
             ):
                 continue
-            if states & _states(self.valid(other.cell)):
+            if states & _states(self._usable(other.cell)):
                 return f"it was measured on the same cluster in the same state as {other.system_title}"
         return ""
 

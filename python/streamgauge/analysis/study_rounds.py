@@ -17,30 +17,36 @@ FAILURES_MAX = 2
 """A cell of which so many trials failed, and none ended, is not run again: it cannot run here."""
 
 
-def next_round(outcome: StudyOutcome, left_s: float) -> list[str]:
-    """The cells of one more round, which by the plan's estimate takes `left_s` at most; empty when nothing is in doubt or no claim's cells fit in.
+def next_round(outcome: StudyOutcome, left_s: float) -> tuple[list[str], int]:
+    """The cells of one more round, which by the plan's estimate takes `left_s` at most, and how often each start goes through them; no cell when nothing is in
+    doubt or no claim's cells fit in.
 
     Claims come in the order of the time that is expected to decide them, those first that wait for a round that was void or a trial that was not valid. As long
     as all that were taken are expected to be decided in the time that is left, another one is: a claim that takes more would only keep them from it. Where
     none can be decided any more, the round is for as many as fit in.
     """
     doubtful = _doubtful(outcome)
-    wanted, most = set[str](), 0.0
+    wanted, most, taken = set[str](), 0.0, list[_Doubt]()
     for claim in doubtful:
         cells, rounds = wanted | claim.cells, max(most, claim.rounds)
         if rounds * round_s(outcome, cells) <= left_s:
             wanted, most = cells, rounds
+            taken.append(claim)
     if not wanted:
         for claim in doubtful:
             if round_s(outcome, wanted | claim.cells) <= left_s:
                 wanted |= claim.cells
-    return [cell.cell for cell in outcome.plan.cells if cell.cell in wanted]
+                taken.append(claim)
+    turns = 1
+    if taken and all(share_a_start(outcome, claim.cells) for claim in taken):
+        turns = turns_of(outcome, wanted, left_s / max(most, 1.0))
+    return [cell.cell for cell in outcome.plan.cells if cell.cell in wanted], turns
 
 
 def turns_of(outcome: StudyOutcome, cells: Collection[str], left_s: float) -> int:
-    """How often each start of a further round goes through its cells: as long as trials take no longer than starting and heating, which they share, and the
-    round fits in. Between cells of one start a second turn tells as much as a second round does."""
-    trials_s = sum(cell.trial_s for cell in outcome.plan.cells if cell.cell in cells and not cell.fresh)
+    """How often each start of a further round goes through its cells, where a round may take `left_s`: as long as trials take no longer than starting and
+    heating. Between cells of one start a second turn tells as much as a second round does."""
+    trials_s = sum(cell.trial_s for cell in outcome.plan.cells if cell.cell in cells)
     starts_s = round_s(outcome, cells) - trials_s
     turns = 1
     while (
@@ -50,6 +56,13 @@ def turns_of(outcome: StudyOutcome, cells: Collection[str], left_s: float) -> in
     ):
         turns += 1
     return turns
+
+
+def share_a_start(outcome: StudyOutcome, cells: Collection[str]) -> bool:
+    """Whether a round of these cells is one start of a system that is kept."""
+    planned = with_round(outcome.plan, cells)
+    blocks = {trial.block for trial in planned.trials if trial.round == planned.rounds}
+    return len(blocks) == 1 and not any(cell.fresh for cell in planned.cells if cell.cell in cells)
 
 
 def claims_helped(outcome: StudyOutcome, cells: Collection[str]) -> int:

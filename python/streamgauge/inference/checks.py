@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from streamgauge.inference.contrast import Between, Spreads, Value, quotients, ratio, single
+from streamgauge.inference.contrast import Between, Spreads, Value, of_rounds, quotients, ratio, single
 from streamgauge.inference.looks import ALPHA, ROUNDS_MIN
 from streamgauge.inference.margins import margin_of
 from streamgauge.inference.number import Bounded, Number
@@ -52,6 +52,11 @@ class Sample:
     def all(self) -> tuple[Value | Between, ...]:
         """What is known, of each trial that knows anything."""
         return (*self.values, *self.bounds)
+
+    @property
+    def rounds(self) -> set[int]:
+        """Those of which anything is known."""
+        return {one.round for one in self.all}
 
     def until(self, round_: float) -> Sample:
         """Without what came after a round."""
@@ -129,7 +134,7 @@ class Numbers:
             for cell in self._cells:
                 values = self.sample(cell, figure).values
                 told = values if of is None else quotients(values, self.sample(cell, of).values)
-                samples[cell] = [one for one in told if isinstance(one, Value)]
+                samples[cell] = [one for one in of_rounds(told) if isinstance(one, Value)]
             self._spreads[figure, of] = Spreads(figure, samples)
         return self._spreads[figure, of]
 
@@ -138,15 +143,15 @@ class Numbers:
         if test.of is not None and len(set(test.cells)) == 1:
             cell = test.cells[0]
             told = quotients(self.sample(cell, test.figure).all, self.sample(cell, test.of).all)
-            number = single(cell, told, self._spread(test.figure, test.of))
+            number = single(cell, of_rounds(told), self._spread(test.figure, test.of))
             return None if number is None else [number]
         found = [
-            single(cells[0], self.sample(cells[0], test.figure).all, self._spread(test.figure))
+            single(cells[0], of_rounds(self.sample(cells[0], test.figure).all), self._spread(test.figure))
             if len(cells) == 1
             else ratio(
                 cells,
-                self.sample(cells[0], test.figure).all,
-                self.sample(cells[1], test.of or test.figure).all,
+                of_rounds(self.sample(cells[0], test.figure).all),
+                of_rounds(self.sample(cells[1], test.of or test.figure).all),
                 self._spread(test.figure),
             )
             for cells in _pairs(test)
@@ -240,15 +245,15 @@ def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float, 
         few = dict.fromkeys(
             _how_few(cell, one)
             for (cell, _), one in zip(named, samples, strict=True)
-            if len(one.all) < ROUNDS_MIN
+            if len(one.rounds) < ROUNDS_MIN
         )
-        shared = set.intersection(*({value.round for value in one.all} for one in samples))
+        shared = set.intersection(*(one.rounds for one in samples))
         if number is None and len(shared) >= ROUNDS_MIN:
             why = "its figures only have bounds, and the ends of these that would tell are open"
             return replace(blank, verdict=Verdict.undecided, why=why)
         why = "; ".join(few) or "too few rounds have all of its cells"
         why = f"no interval ({ROUNDS_MIN} rounds are needed): {why}"
-        if len(samples) > 1 and {len(one.all) for one in samples} == {len(shared)}:
+        if len(samples) > 1 and {len(one.rounds) for one in samples} == {len(shared)}:
             # What every cell lacks is no matter of the cells (void rounds), and is said alike of all claims.
             counts = "counts" if len(shared) == 1 else "count"
             why = f"no interval: {plural(len(shared), 'round')} {counts}, and {ROUNDS_MIN} are needed"
@@ -273,11 +278,22 @@ def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float, 
         measured=Estimate(shown.value, (low, high)),
         verdict=verdict,
         why="" if verdict.decided else "the interval contains the bound",
-        rounds=shown.rounds_to_tell(_nearest(test, shown), min(each, ALPHA / 2)),
+        rounds=shown.rounds_to_tell(_nearest(test, shown), min(each, ALPHA / 2))
+        or _exact_rounds(shown, samples),
         leans=leans,
         after=shown.rounds,
         shared_start=shown.shared_start,
     )
+
+
+def _exact_rounds(shown: Number | Bounded, samples: Sequence[Sample]) -> int | None:
+    """With how many rounds a number whose bounds allow both would be known by rounds that have values; None where it is, or that is no matter of a
+    disturbance."""
+    if not isinstance(shown, Bounded) or shown.low is None or shown.high is None:
+        return None
+    exact = set.intersection(*({value.round for value in one.values} for one in samples))
+    lacking = ROUNDS_MIN - len(exact)
+    return shown.rounds + lacking if lacking > 0 else None
 
 
 def _leaning(test: CheckFile, number: Number | Bounded) -> Verdict | None:

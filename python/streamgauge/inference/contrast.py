@@ -37,6 +37,8 @@ class Value:
     round: int
     start: int
     """Number of the start of the system on which the trial ran."""
+    trial: int = 0
+    """Its number: a start of a round may have gone through its cells more than once."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Between:
     """Infinite where nothing is known."""
     round: int
     start: int
+    trial: int = 0
 
 
 class Spreads:
@@ -244,27 +247,23 @@ def ratio(
     return None if found.low is None and found.high is None else found
 
 
-def of_rounds(
-    values: Sequence[Value], bounds: Sequence[Between]
-) -> tuple[tuple[Value, ...], tuple[Between, ...]]:
+def of_rounds(every: Sequence[Value | Between]) -> tuple[Value | Between, ...]:
     """One of each round, where a start went through its cells more than once, as rounds are what counts as repeated: the geometric mean, or the plain one where
     a figure is 0. Of bounds their ends, which are open where one is."""
     rounds: dict[int, list[Value | Between]] = {}
-    every: list[Value | Between] = [*values, *bounds]
     for one in every:
         rounds.setdefault(one.round, []).append(one)
-    known: list[Value] = []
-    between: list[Between] = []
+    found: list[Value | Between] = []
     for round_, ones in sorted(rounds.items()):
         start = ones[0].start
         lows, highs = zip(*map(_edges, ones), strict=True)
         if all(isinstance(one, Value) for one in ones):
             middle = _middle(lows) if min(lows) > 0 else statistics.fmean(lows)
-            known.append(Value(middle, round_, start))
+            found.append(Value(middle, round_, start))
         else:
             low = _middle(lows) if min(lows) > 0 else 0.0
-            between.append(Between(low, _middle(highs) if max(highs) < math.inf else math.inf, round_, start))
-    return tuple(known), tuple(between)
+            found.append(Between(low, _middle(highs) if max(highs) < math.inf else math.inf, round_, start))
+    return tuple(found)
 
 
 def _middle(values: Sequence[float]) -> float:
@@ -277,19 +276,19 @@ def quotients(
 ) -> tuple[Value | Between, ...]:
     """Other over base, trial by trial, where a trial has both and neither is 0: two figures of one trial have in common whatever the trial met, and how much
     their quotient varies is not told by how much either does."""
-    bases = {one.round: one for one in base}
+    bases = {(one.round, one.trial): one for one in base}
     found: list[Value | Between] = []
     for one in other:
-        below = bases.get(one.round)
+        below = bases.get((one.round, one.trial))
         if below is None:
             continue
         if isinstance(one, Value) and isinstance(below, Value):
             if min(one.value, below.value) > 0:
-                found.append(Value(one.value / below.value, one.round, one.start))
+                found.append(Value(one.value / below.value, one.round, one.start, one.trial))
             continue
         (low, high), (least, most) = _edges(one), _edges(below)
         if least > 0:
-            found.append(Between(low / most, high / least, one.round, one.start))
+            found.append(Between(low / most, high / least, one.round, one.start, one.trial))
     return tuple(found)
 
 

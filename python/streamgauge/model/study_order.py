@@ -20,6 +20,7 @@ from streamgauge.vocabulary.units import format_duration
 HEATING_USUAL_S, HEATING_LIMIT_S = 30.0, 45.0
 """A start is heated until it is steady and its JVMs' compilers are done: so long on two cores, and at most."""
 HEATING_MEASURED_S = 1.0
+WARMING_UP = "warming-up-for"
 REHEARSAL_WARMUP_S, REHEARSAL_S = 1.0, 4.0
 """The first trial on a start that looks steady differs from those behind it: its topics come after others, which goes ways that nothing has gone before."""
 HEATING_MSGS_S = 5000.0
@@ -27,11 +28,11 @@ HEATING_PARTITIONS = 100
 
 
 def with_heating(plan: StudyPlan, restart: Restart) -> StudyPlan:
-    """The plan with two cells behind the others for each system that is kept for a block: they heat a start of that system and are not counted."""
+    """The plan with cells behind the others for each system that is kept for a block: they heat a start of that system and are not counted."""
     if restart == "trial":
         return plan
     groups = [[cell for cell in group if not cell.fresh] for group in _by_system(plan.cells, plan)]
-    heating = [made for group in groups if group for made in _heatings(max(group, key=_work))]
+    heating = [made for group in groups if group for made in _heatings(group)]
     return plan.model_copy(update={"cells": [*plan.cells, *heating]})
 
 
@@ -83,7 +84,16 @@ def _blocks(
         # What wants a system of its own comes last, so that the kept one is not interrupted.
         block = [(cell, turn) for turn in range(turns) for cell in shuffler.sample(kept, len(kept))]
         block += [(cell, 0) for cell in shuffler.sample(fresh, len(fresh))]
-        heats = [(cell, 0) for cell in heating[_instance(group[0], plan)]] if kept else []
+        levels = {cell.level for cell in kept}
+        heats = (
+            [
+                (cell, 0)
+                for cell in heating[_instance(group[0], plan)]
+                if _is_first(cell) or cell.level in levels
+            ]
+            if kept
+            else []
+        )
         blocks.append([*heats, *block])
     return shuffler.sample(blocks, len(blocks))
 
@@ -112,12 +122,23 @@ def _work(cell: PlannedCell) -> tuple[bool, bool, int]:
     return plain, within, partitions if within else -partitions
 
 
-def _heatings(cell: PlannedCell) -> list[PlannedCell]:
-    """What heats a start of a system: the load of a cell until it is steady, with a bound, and then a rehearsal of it, as a trial with topics of its own."""
+def _heatings(group: Sequence[PlannedCell]) -> list[PlannedCell]:
+    """What heats a start of a system: the load of a cell until it is steady, with a bound, and then a rehearsal, as a trial with topics of its own, of a cell
+    of each level that the start serves: what flushes has ways of its own."""
+    most = {
+        level: max((one for one in group if one.level == level), key=_work)
+        for level in sorted({one.level for one in group})
+    }
+    first = max(group, key=_work)
     return [
-        _heating(cell, "warming-up-for", HEATING_LIMIT_S, HEATING_MEASURED_S, usual_s=HEATING_USUAL_S),
-        _heating(cell, "rehearsal-of", REHEARSAL_WARMUP_S, REHEARSAL_S),
+        _heating(first, WARMING_UP, HEATING_LIMIT_S, HEATING_MEASURED_S, usual_s=HEATING_USUAL_S),
+        *(_heating(cell, "rehearsal-of", REHEARSAL_WARMUP_S, REHEARSAL_S) for cell in most.values()),
     ]
+
+
+def _is_first(cell: PlannedCell) -> bool:
+    """Of those that heat a start."""
+    return cell.cell.startswith(WARMING_UP)
 
 
 def _heating(

@@ -119,7 +119,13 @@ def _notices(outcome: StudyOutcome) -> list[str]:
             f"{left} of {plural(len(outcome.plan.trials), 'trial')} not run yet: streamgauge study {outcome.plan.study} --resume"
         )
     measured = [one.result for one in outcome.trials if not outcome.heats(one.result)]
-    invalid = [result for result in measured if not result.validity.valid]
+    invalid = [one for one in measured if not one.validity.valid and one.validity.called != "bounds only"]
+    bounded = [one for one in measured if one.validity.called == "bounds only"]
+    if bounded:
+        count = plural(len(bounded), "trial")
+        told.append(
+            f"Of {count} the machine left no more than bounds, which enter claims where both ends of a latency are known."
+        )
     if invalid:
         names = list(dict.fromkeys(result.workload.name for result in invalid))
         told.append(

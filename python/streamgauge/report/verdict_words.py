@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from streamgauge.analysis.study_outcome import StudyOutcome
@@ -94,14 +95,14 @@ def _briefly(outcome: StudyOutcome, open_: Sequence[Judged]) -> list[str]:
         told.append(f"more time would tell, with --resume --budget TIME: {each}")
     if never:
         told.append(
-            f"too near to what is asked, or too noisy here, for any number of rounds that one would wait for: {'; '.join(never)}"
+            f"too near to what is asked, or too noisy or disturbed here, for any number of rounds that one would wait for: {'; '.join(never)}"
         )
     return told
 
 
 def _short(judged: Judged) -> str:
     """A claim without the bound that is asked for here."""
-    return judged.claim.claim.partition(" (here")[0]
+    return re.sub(r" \(here[^)]*\)", "", judged.claim.claim)
 
 
 def decided_when(outcome: StudyOutcome, judged: Judged) -> list[str]:

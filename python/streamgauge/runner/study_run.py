@@ -17,7 +17,7 @@ from typing import Any
 from streamgauge.analysis.drift import NEXT_TRIAL, drifts, next_trial
 from streamgauge.analysis.study_again import after
 from streamgauge.analysis.study_outcome import read_outcome
-from streamgauge.analysis.study_rounds import claims_helped, next_round, turns_of
+from streamgauge.analysis.study_rounds import claims_helped, next_round
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.result_hosts import ProbedDisk
@@ -210,11 +210,9 @@ class StudyRun(Run):
         if budget_s is None or not any(one.status == "complete" for one in self._results):
             return False
         outcome = read_outcome(self._directory.path, self._study, self._manifest, self._results)
-        left_s = (budget_s - self._used_s()) / self._slowness()
-        wanted = next_round(outcome, left_s)
+        wanted, turns = next_round(outcome, (budget_s - self._used_s()) / self._slowness())
         if not wanted:
             return False
-        turns = turns_of(outcome, wanted, left_s)
         self._study = with_round(self._study, wanted, turns)
         write_plan(self._directory, self._study)
         self._observer.note(
