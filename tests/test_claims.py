@@ -114,7 +114,7 @@ def test_what_only_has_bounds_is_decided_where_they_decide(
 
 def test_bounds_that_allow_both_leave_a_round_to_wish_for() -> None:
     """Of three rounds the machine hid one: one more tells, and no "never" is said of it."""
-    (test,) = judged({"a": (1.0, 1.01, 1.0), "b": (2.0, 2.1, (0.7, 2.6))}, ratio=["b", "a"], above=1.0).tests
+    (test,) = judged({"a": (1.0, 1.01, 1.0), "b": (2.0, 2.1, (0.2, 2.6))}, ratio=["b", "a"], above=1.0).tests
     assert (test.verdict, test.rounds, test.after) == ("undecided", 4, 3)
 
 
