@@ -97,7 +97,7 @@ class Spreads:
             [statistics.fmean(column) for column in zip(*found, strict=True)] for found in between.values()
         ]
         self._starts, self._between = math.nan, experience
-        if pairs:
+        if any(found > 0 for found, _, _ in pairs):
             self._starts = _start_variance(pairs)
             ratios = [Own(None, found / (self._starts + noise), freedom) for found, noise, freedom in pairs]
             # Of few pairs that is told by what it is about to judge, and counts for little. (Experience in its place was wrong of 8 to 12 studies of 100
