@@ -18,6 +18,7 @@ QUIET = (
     "test_fleet_namespaces.py::*",
     "test_gates_real.py::test_a_longer_linger*",
     "test_gates_real.py::test_the_same_again*",
+    "test_idle.py::test_cpus*",
     "test_lab_real.py::test_the_search_brackets_the_limit_of_a_throttled_log",
     "test_omb_worker.py::test_a_leaders_run_from_start_to_end*",
 )
@@ -66,6 +67,7 @@ LAB = (
     "test_probe_hosts.py::test_a_time*",
     "test_probe_hosts.py::test_what_is_asked*",
     "test_profiles_real.py::*",
+    "test_quiet.py::test_a_mean*",
     "test_quiet.py::test_bounds_hold*",
     "test_quiet.py::test_intervals*",
     "test_quiet.py::test_the_interval*",

@@ -105,7 +105,7 @@ def test_a_study_answers_every_statement_and_goes_on(gauge: Path, tmp_path: Path
     assert found["study"]["cells"] == ["gauge-log-fsync"]
     assert found["results"][0]["finding"]["measured"] == "L3"
     report = (tmp_path / "runs/latest/report.html").read_text("utf-8")
-    assert report.count("Not shown.") == 7
+    assert report.count("Not shown.") == 8
     assert "not measured (not among --only)" in report
     process = lab(gauge, tmp_path, "study", "durability", "--resume", stderr=subprocess.STDOUT)
     said, _ = process.communicate(timeout=60)

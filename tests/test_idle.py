@@ -20,9 +20,9 @@ def test_cpus_that_are_kept_awake_are_not_busy(tmp_path: Path) -> None:
     found = result(tmp_path)
     assert found["status"] == "complete", stderr
     assert found["workload"]["extra"]["idle"] == "poll"
-    # Two spinning threads would be all of the machine; beside other tests something else may well be busy, but not with this.
+    # Two spinning threads would be all of the machine.
     used_s = sum(found["cpu"][f"{who}_s"] or 0.0 for who in ("workers", "system", "others"))
-    assert used_s < found["cpu"]["cores"] * found["cpu"]["duration_s"] * 0.98
+    assert used_s < found["cpu"]["cores"] * found["cpu"]["duration_s"] * 0.9
     assert not [
         one for one in psutil.process_iter(["cmdline"]) if f"--parent-pid {process.pid}" in _words(one)
     ]

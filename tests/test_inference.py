@@ -145,8 +145,8 @@ def test_a_study_of_what_does_not_differ_says_so_seldom_that_it_does(
     assert wrong <= 1.3 * ALPHA + chance, wrong
 
 
-@pytest.mark.parametrize("variants", [(0, 1), (1, 3), (0, 1, 3)], ids=str)
-@pytest.mark.parametrize("name", ["as a machine is", "starts differ much", "one system is noisier"])
+@pytest.mark.parametrize("variants", [(0, 1), (0, 1, 3)], ids=str)
+@pytest.mark.parametrize("name", ["as a machine is", "starts differ much"])
 @pytest.mark.parametrize(("rounds", "fixed"), [(3, True), (6, False)])
 def test_a_study_of_two_or_three_systems_is_wrong_as_seldom(
     name: str, variants: tuple[int, ...], rounds: int, fixed: bool
