@@ -160,10 +160,11 @@ class StudyOutcome:
         known = tuple(one for one in found if one.round not in self.drifted)
         bounded = tuple(one for one in between if one.round not in self.drifted)
         why = None
-        if not known:
+        if not known and bounded and is_latency(figure):
+            why = "a disturbance leaves no more than bounds"
+        elif not known:
             has_moved = (found or between) and not bounded
             why = "the machine changed while it ran" if has_moved else self._why_no_figure(cell, figure)
-            why = "a disturbance leaves no more than bounds" if bounded and is_latency(figure) else why
         return Sample(known, why, len(self.of(cell)), bounded)
 
     def _usable(self, cell: str) -> list[MeasuredTrial]:

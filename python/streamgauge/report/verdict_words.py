@@ -87,8 +87,9 @@ def found(outcome: StudyOutcome) -> list[tuple[str, list[str]]]:
 
 def _briefly(outcome: StudyOutcome, open_: Sequence[Judged]) -> list[str]:
     """Undecided claims in two sentences: those that more time decides, the soonest first, and the others. Why each is open stands with it."""
-    wanted = sorted((minutes, _short(one)) for one in open_ if (minutes := _minutes(outcome, one)) < math.inf)
-    never = [_short(one) for one in open_ if math.isinf(_minutes(outcome, one))]
+    prices = [(_minutes(outcome, one), _short(one)) for one in open_]
+    wanted = sorted(one for one in prices if one[0] < math.inf)
+    never = [name for minutes, name in prices if math.isinf(minutes)]
     told = []
     if wanted:
         each = "; ".join(f"{name} ({format_duration(60.0 * minutes)})" for minutes, name in wanted)

@@ -18,6 +18,7 @@ from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base.own_metrics import MetricSource, OwnMetrics
 from streamgauge.systems.base.parts import Part
+from streamgauge.vocabulary.errors import SystemFailure
 from streamgauge.vocabulary.levels import Level
 
 Progress = Callable[[str], None]
@@ -97,7 +98,9 @@ class RunningSystem(abc.ABC):
 
     def take_level(self, request: SystemRequest) -> None:
         """Goes on at the level of this request, which is like the one that started it in all else; where `System.level_of_topics`."""
-        raise NotImplementedError
+        raise SystemFailure(
+            f"{self.name} cannot go on at level {request.level}: its package says that the level is one of topics (level_of_topics) and has no take_level"
+        )
 
     @property
     @abc.abstractmethod
