@@ -60,6 +60,14 @@ class World:
     """How much louder the noise of each variant is."""
     loudest: float = 1.0
     """And that of the last cell of each variant, on top."""
+    away: float = 0.0
+    """Share of a trial's time that is taken away, on average; as often none as much."""
+    slope: float = 1.5
+    """By how much the logarithm rises with it."""
+    apart: float = 0.6
+    """Standard deviation of the cells' own slopes."""
+    drawn: tuple[float, ...] = (1.0,) * VARIANTS
+    """How much more is taken from each variant."""
 
     def study(
         self,
@@ -70,16 +78,20 @@ class World:
     ) -> dict[str, Sample]:
         """Of each cell its figures; `effects`: logarithms of the true ones, 0 where nothing is said."""
         hours = self.hour * self.hours(random, rounds)
-        found = {}
+        found: dict[str, Sample] = {}
         for variant in variants:
             starts = self.start * self.draw(random, rounds)
             for cell in CELLS[CELLS_EACH * variant : CELLS_EACH * (variant + 1)]:
                 noise = self.noise * self.louder[variant] * (self.loudest if cell.endswith("-2") else 1.0)
                 logs = effects.get(cell, 0.0) + hours + starts + noise * self.draw(random, rounds)
+                away = np.zeros(rounds)
+                if self.away:
+                    away = np.minimum(random.exponential(self.away * self.drawn[variant], rounds), 0.5)
+                    logs = logs + random.normal(self.slope, self.apart) * away
                 found[cell] = Sample(
                     tuple(
-                        Value(float(np.exp(log)), at + 1, start=100 * variant + at)
-                        for at, log in enumerate(logs)
+                        Value(float(np.exp(log)), at + 1, 100 * variant + at, away=float(share))
+                        for at, (log, share) in enumerate(zip(logs, away, strict=True))
                     )
                 )
         return found
@@ -106,6 +118,10 @@ WORLDS = {
     "alike": World(start=0.01, hour=0.01, noise=0.01),
     "one system is noisier": World(start=0.03, noise=0.03, louder=(1.0, 1.0, 1.0, 15.0)),
     "single cells are noisier": World(start=0.03, noise=0.03, loudest=10.0),
+    "disturbed": World(away=0.08),
+    "disturbed, and it does nothing": World(away=0.08, slope=0.0, apart=0.0),
+    "hardly disturbed": World(away=0.01, noise=0.03, start=0.03),
+    "one system is disturbed more": World(away=0.05, noise=0.03, start=0.03, drawn=(1.0, 1.0, 1.0, 3.0)),
     "systems and cells differ, with heavy tails": World(
         start=0.03, noise=0.02, louder=(1.0, 2.0, 5.0, 10.0), loudest=3.0, draw=heavy
     ),

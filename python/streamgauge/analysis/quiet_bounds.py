@@ -60,6 +60,9 @@ class Told:
     """Why there is no value."""
     events: float | None = None
     """How many independent messages are worth what was seen above a percentile."""
+    ends: tuple[float, float] | None = None
+    """Where only bounds stand, those of the trial's own messages, without the error of their number: several trials tell by themselves how much chance does.
+    None where one of them is open."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ def mean(found: Estimates, attracted: Attraction, disturbed_share: float) -> Tol
     # Doubtful spans may hide the slowest messages, of which a mean may consist.
     if restricted is not None and not attracted.doubt and curve.left <= MEAN_LEFT_MAX:
         return Told(restricted / NS_PER_MS, 0.0, None)
-    _, least, _ = _mean_of(fastest_blocks(found.intervals))
+    fastest, least, _ = _mean_of(fastest_blocks(found.intervals))
     if found.spared is not None and restricted is not None:
         restricted = (1.0 - found.spared.hidden) * (found.spared.rest.curve.mean or 0.0)
     if restricted is not None:
@@ -121,7 +124,15 @@ def mean(found: Estimates, attracted: Attraction, disturbed_share: float) -> Tol
         least = max(least, restricted * low / middle if middle else 0.0)
     came, _, high = _mean_of(came_blocks(found.intervals))
     why = why or (attracted.sentence if attracted.doubt else CUT)
-    return Told(None, min(least, came) / NS_PER_MS, None if lasts else high / NS_PER_MS, why)
+    ends = None if lasts else _ends(max(fastest, restricted or 0.0), came)
+    return Told(None, min(least, came) / NS_PER_MS, None if lasts else high / NS_PER_MS, why, ends=ends)
+
+
+def _ends(low: float | None, high: float | None) -> tuple[float, float] | None:
+    """Of ns, in ms."""
+    if low is None or high is None or high <= 0:
+        return None
+    return min(low, high) / NS_PER_MS, high / NS_PER_MS
 
 
 def _mean_of(blocks: Sequence[Block]) -> tuple[float, float, float]:
@@ -233,6 +244,7 @@ def _told(given: Estimates, percent: float, why_none: str) -> Told:
         None if high is None else high / NS_PER_MS,
         why,
         found.events,
+        _ends(given.fastest.value(percent), given.came.value(percent)),
     )
 
 

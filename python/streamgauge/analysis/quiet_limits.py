@@ -147,6 +147,11 @@ class Estimate:
             self.filled,
         )
 
+    def value(self, percent: float) -> float | None:
+        """The percentile alone, in ns; None where the curve does not come down so far."""
+        at = self.curve.position(percent) if len(self.curve.indices) else None
+        return None if at is None else float(self.curve.upper_ends[at])
+
     def low(self, percent: float) -> float:
         """The percentile is at least that, with 97.5 %, in ns."""
         found = self.curve

@@ -201,12 +201,12 @@ def _interval(intervals: Intervals, indices: Sequence[int], metric: str) -> Quie
 def bounded(told: Told) -> Bounded:
     """As a result keeps it: a bound that is infinite is none."""
     high = told.at_most if told.at_most is not None and math.isfinite(told.at_most) else None
-    return Bounded(value=told.value, at_least=told.at_least, at_most=high, why=told.why)
+    return Bounded(value=told.value, at_least=told.at_least, at_most=high, why=told.why, ends=told.ends)
 
 
 def told_of(figure: Bounded) -> Told:
     """As the statistics take it."""
-    return Told(figure.value, figure.at_least, figure.at_most, figure.why)
+    return Told(figure.value, figure.at_least, figure.at_most, figure.why, ends=figure.ends)
 
 
 def _rate(

@@ -79,9 +79,13 @@ def bounds(measured: MeasuredTrial, figure: str) -> tuple[float, float] | None:
 def _between(told: Bounded | None) -> tuple[float, float] | None:
     """Of a latency that a disturbance leaves bounds of. A trial that leaves an end open, or both far apart, is as one that was not had: the host may have
     hidden anything, and to keep what is so little known would outweigh the rounds that know it."""
-    if told is None or told.value is not None or told.at_least <= 0 or told.at_most is None:
+    if told is None or told.value is not None:
         return None
-    return (told.at_least, told.at_most) if told.at_most <= APART_MAX * told.at_least else None
+    # Rounds tell by themselves how much chance does; only results of before know no ends without it.
+    low, high = told.ends or (told.at_least, told.at_most)
+    if low <= 0 or high is None:
+        return None
+    return (low, high) if high <= APART_MAX * low else None
 
 
 def _statistic(latency: Latency | None, statistic: str) -> float | None:

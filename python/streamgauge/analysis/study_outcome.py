@@ -152,11 +152,12 @@ class StudyOutcome:
         between: list[Between] = []
         for one in trials:
             number = value(one, figure) if one.result.validity.valid else None
-            place = self._place(one.result.trial)
+            round_, start = self._place(one.result.trial)
+            away = None if one.result.quiet is None else one.result.quiet.away_share
             if number is not None:
-                found.append(Value(number, *place, one.result.trial))
+                found.append(Value(number, round_, start, one.result.trial, away))
             elif (ends := bounds(one, figure)) is not None:
-                between.append(Between(*ends, *place, one.result.trial))
+                between.append(Between(*ends, round_, start, one.result.trial, away))
         known = tuple(one for one in found if one.round not in self.drifted)
         bounded = tuple(one for one in between if one.round not in self.drifted)
         why = None

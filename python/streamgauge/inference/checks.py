@@ -74,6 +74,8 @@ class Estimate:
     value: float | None
     """None where trials only know bounds: then the interval is what it lies between."""
     interval: tuple[float, float] | None
+    came: float | None = None
+    """The value as it came, where taking out how disturbed its cells were moved it."""
 
     @property
     def text(self) -> str:
@@ -153,6 +155,7 @@ class Numbers:
                 of_rounds(self.sample(cells[0], test.figure).all),
                 of_rounds(self.sample(cells[1], test.of or test.figure).all),
                 self._spread(test.figure),
+                self._spread(test.of or test.figure),
             )
             for cells in _pairs(test)
         ]
@@ -275,7 +278,7 @@ def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float, 
     each = alpha / errors_of(test) / (1 if leans is Verdict.holds else of)
     return replace(
         blank,
-        measured=Estimate(shown.value, (low, high)),
+        measured=Estimate(shown.value, (low, high), shown.came),
         verdict=verdict,
         why="" if verdict.decided else "the interval contains the bound",
         rounds=shown.rounds_to_tell(_nearest(test, shown), min(each, ALPHA / 2))

@@ -2,7 +2,7 @@
 
 log figure = cell + start of the system + round + noise. Two cells are compared round by round: what a round has in common (the hour, the machine's mood, the
 arrivals) falls out of the difference of their logarithms, and within one start what the start has in common, too. Across systems the starts remain as noise,
-so that the rounds, each with starts of its own, are what counts as repeated.
+so that the rounds, each with starts of its own, are what counts as repeated. What differs with how much each trial was disturbed is taken out (covariate.py).
 
 The differences' variance is moderated (spread.py). Within a start by that of all pairs of cells that share one, foremost of the same system. Between systems it
 is what their starts differ by, the same for all, and the noise of both cells, which their differences within a start tell.
@@ -14,10 +14,11 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import scipy
 
+from streamgauge.inference.covariate import NONE, SLOPES_FREEDOM, Met, Slope, doubt_of, slope_of, together
 from streamgauge.inference.experience import RUN_SHARE, spread_of
 from streamgauge.inference.looks import ROUNDS_MIN
 from streamgauge.inference.number import Bounded, Number
@@ -39,6 +40,8 @@ class Value:
     """Number of the start of the system on which the trial ran."""
     trial: int = 0
     """Its number: a start of a round may have gone through its cells more than once."""
+    away: float | None = None
+    """Share of its time in which a CPU was not to be had; None where nobody watched."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,11 @@ class Between:
     round: int
     start: int
     trial: int = 0
+    away: float | None = None
+
+    def at(self, end: float) -> Value:
+        """As if the figure were at this end."""
+        return Value(end, self.round, self.start, self.trial, self.away)
 
 
 class Spreads:
@@ -63,23 +71,40 @@ class Spreads:
         prior = spread_of(figure, paced=paced) ** 2
         self.start_variance = RUN_SHARE * prior
         """Between starts, from experience."""
+        known = {cell: [one for one in values if one.value > 0] for cell, values in samples.items()}
+        met = [
+            Met(cell, one.start, one.away, math.log(one.value))
+            for cell, values in known.items()
+            for one in values
+            if one.away is not None
+        ]
+        all_met = len(met) == sum(map(len, known.values()))
+        self.slope = slope_of(met) if all_met else NONE
+        """By how much the figure's logarithm rises with how much a trial was disturbed."""
         logs = {
-            cell: {one.round: (one.start, math.log(one.value)) for one in values if one.value > 0}
-            for cell, values in samples.items()
+            cell: {
+                one.round: (one.start, math.log(one.value) - self.slope.value * (one.away or 0.0))
+                for one in values
+            }
+            for cell, values in known.items()
         }
         self._systems = _systems(logs)
         starts = {(round_, start) for row in logs.values() for round_, (start, _) in row.items()}
         # Cells that share a start do not tell apart how starts differ.
         self._free = float(max(len(starts) - len({round_ for round_, _ in starts}), 1))
+        # What is told of a cell by itself is told as it came.
         alone = [
-            Own(self._systems[cell], *_variance([log for _, log in row.values()]))
-            for cell, row in logs.items()
+            Own(self._systems[cell], *_variance([math.log(one.value) for one in values]))
+            for cell, values in known.items()
         ]
         self._alone = common(alone, Common(prior, EXPERIENCE_FREEDOM))
-        self._most = {cell: highest(one) for cell, one in zip(logs, alone, strict=True)}
+        self._most = {
+            cell: highest(Own(None, *self._evened(_variance([log for _, log in row.values()]))))
+            for cell, row in logs.items()
+        }
         experience = Common(2.0 * prior, EXPERIENCE_FREEDOM)
         own = {
-            frozenset(two): _variance(_differences(logs[two[0]], logs[two[1]]))
+            frozenset(two): self._evened(_variance(_differences(logs[two[0]], logs[two[1]])))
             for two in itertools.combinations(logs, 2)
         }
         within = [Own(self._systems[min(two)], *found) for two, found in own.items() if self._is_one(two)]
@@ -104,6 +129,11 @@ class Spreads:
             # whose starts differ more than it knows.)
             few = Common(1.0, float(min(len(pairs), EXPERIENCE_FREEDOM)))
             self._between = common(ratios, few, PAIRS_ALIKE)[None]
+
+    def _evened(self, found: tuple[float, float]) -> tuple[float, float]:
+        """A variance of what the disturbance was taken out of."""
+        variance, freedom = found
+        return variance * self.slope.inflation, freedom
 
     def _noises(self, own: Mapping[frozenset[str], tuple[float, float]]) -> dict[str, float]:
         """Of each cell the variance from round to round, beside what its start does: from its differences from the others of its system."""
@@ -208,8 +238,8 @@ def _ends(values: Sequence[Value | Between]) -> tuple[Sequence[Value], Sequence[
     exact = [one for one in values if isinstance(one, Value)]
     if len(exact) == len(values):
         return exact, exact
-    lows = [Value(one.at_least, one.round, one.start) if isinstance(one, Between) else one for one in values]
-    highs = [Value(one.at_most, one.round, one.start) if isinstance(one, Between) else one for one in values]
+    lows = [one if isinstance(one, Value) else one.at(one.at_least) for one in values]
+    highs = [one if isinstance(one, Value) else one.at(one.at_most) for one in values]
     return (
         lows if all(one.value > 0 for one in lows) else [],
         highs if all(one.value < math.inf for one in highs) else [],
@@ -236,16 +266,20 @@ def ratio(
     other: Sequence[Value | Between],
     base: Sequence[Value | Between],
     spreads: Spreads,
+    of: Spreads | None = None,
 ) -> Number | Bounded | None:
-    """Other over base, over the rounds that both have; None with fewer than ROUNDS_MIN, or where a figure is 0. `cells`: of other and base."""
+    """Other over base, over the rounds that both have; None with fewer than ROUNDS_MIN, or where a figure is 0. `cells`: of other and base. `of`: the spreads
+    of base's figure, where that is another one."""
+    slopes = spreads.slope, (of or spreads).slope
     both = {one.round for one in other} & {one.round for one in base}
     (other_low, other_high), (base_low, base_high) = (
         _ends([one for one in side if one.round in both]) for side in (other, base)
     )
     if other_low is other_high and base_low is base_high:
-        return _ratio(cells, other_low, base_low, spreads)
+        return _ratio(cells, other_low, base_low, spreads, slopes)
     found = Bounded(
-        _ratio(cells, other_low, base_high, spreads), _ratio(cells, other_high, base_low, spreads)
+        _ratio(cells, other_low, base_high, spreads, slopes),
+        _ratio(cells, other_high, base_low, spreads, slopes),
     )
     return None if found.low is None and found.high is None else found
 
@@ -258,14 +292,16 @@ def of_rounds(every: Sequence[Value | Between]) -> tuple[Value | Between, ...]:
         rounds.setdefault(one.round, []).append(one)
     found: list[Value | Between] = []
     for round_, ones in sorted(rounds.items()):
-        start = ones[0].start
+        start, watched = ones[0].start, [one.away for one in ones if one.away is not None]
+        away = statistics.fmean(watched) if len(watched) == len(ones) else None
         lows, highs = zip(*map(_edges, ones), strict=True)
         if all(isinstance(one, Value) for one in ones):
             middle = _middle(lows) if min(lows) > 0 else statistics.fmean(lows)
-            found.append(Value(middle, round_, start))
+            found.append(Value(middle, round_, start, away=away))
         else:
             low = _middle(lows) if min(lows) > 0 else 0.0
-            found.append(Between(low, _middle(highs) if max(highs) < math.inf else math.inf, round_, start))
+            high = _middle(highs) if max(highs) < math.inf else math.inf
+            found.append(Between(low, high, round_, start, away=away))
     return tuple(found)
 
 
@@ -300,17 +336,36 @@ def _edges(one: Value | Between) -> tuple[float, float]:
 
 
 def _ratio(
-    cells: Sequence[str], other: Sequence[Value], base: Sequence[Value], spreads: Spreads
+    cells: Sequence[str],
+    other: Sequence[Value],
+    base: Sequence[Value],
+    spreads: Spreads,
+    slopes: tuple[Slope, Slope],
 ) -> Number | None:
     bases = {one.round: one for one in base}
     pairs = [(one, bases[one.round]) for one in other if one.round in bases]
     if len(pairs) < ROUNDS_MIN or min(min(a.value, b.value) for a, b in pairs) <= 0:
         return None
-    differences = [math.log(a.value / b.value) for a, b in pairs]
+    lost = [[one[side].away or 0.0 for one in pairs] for side in (0, 1)]
+    taken_out = [slopes[0].value * of_a - slopes[1].value * of_b for of_a, of_b in zip(*lost, strict=True)]
+    differences = [math.log(a.value / b.value) - out for (a, b), out in zip(pairs, taken_out, strict=True)]
     starts = min(len({a.start for a, _ in pairs}), len({b.start for _, b in pairs}))
     shared = any(a.start != b.start for a, b in pairs) and starts < len(pairs)
     prior = spreads.of(cells[0], cells[1])
-    return _number(differences, prior, 2.0 * spreads.start_variance if shared else 0.0, starts)
+    found = _number(differences, prior, 2.0 * spreads.start_variance if shared else 0.0, starts)
+    doubt = doubt_of(slopes, [statistics.fmean(one) for one in lost])
+    return replace(
+        found,
+        # More rounds reduce the slope's error, too.
+        spread=math.sqrt(found.spread**2 + len(pairs) * doubt.slope),
+        fixed=found.fixed + doubt.own,
+        freedom=together(
+            (found.spread**2 / len(pairs) + found.fixed, found.freedom),
+            (doubt.slope, min(one.freedom for one in slopes)),
+            (doubt.own, SLOPES_FREEDOM),
+        ),
+        evened=statistics.fmean(taken_out),
+    )
 
 
 def _number(logs: Sequence[float], prior: Common, start_variance: float, starts: int) -> Number:

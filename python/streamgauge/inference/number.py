@@ -14,6 +14,8 @@ from streamgauge.inference.looks import ALPHA
 POWER = 0.8
 ROUNDS_MAX = 100
 """More rounds than that nobody is advised to make."""
+EVENED_MIN = 1.05
+"""Where evening out moves a number by less, nobody need know."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Number:
     logarithmic: bool = True
     shared_start: bool = False
     """Repeats shared one start of their system, and how starts differ is known from experience only."""
+    evened: float = 0.0
+    """What was taken out of the mean, as one side was disturbed more than the other (covariate.py)."""
 
     @property
     def rounds(self) -> int:
@@ -49,6 +53,11 @@ class Number:
     def value(self) -> float:
         """On its own scale."""
         return math.exp(self.mean) if self.logarithmic else self.mean
+
+    @property
+    def came(self) -> float | None:
+        """The value without evening out; None where that hardly moved it."""
+        return math.exp(self.mean + self.evened) if abs(self.evened) > math.log(EVENED_MIN) else None
 
     def interval(self, alpha: float = ALPHA) -> tuple[float, float]:
         """Two-sided, on its own scale."""
@@ -120,6 +129,11 @@ class Bounded:
 
     @property
     def value(self) -> None:
+        """Nobody knows."""
+        return None
+
+    @property
+    def came(self) -> None:
         """Nobody knows."""
         return None
 

@@ -22,6 +22,9 @@ class Bounded(Model):
     """None where there is no upper bound."""
     why: str = ""
     """Why there is no value."""
+    ends: tuple[float, float] | None = None
+    """Where there is no value: what it lies between by the messages of this trial, without the error of their number. For who puts several trials together,
+    which tell by themselves how much chance does. None where one of both is open, and in results of before."""
 
 
 class QuietLatency(Model):

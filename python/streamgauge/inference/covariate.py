@@ -1,0 +1,108 @@
+"""How a disturbance moves a figure: analysis of covariance over the trials of a study.
+
+Figures of quiet time leave out when a CPU was not to be had, and not that the rest was slower, too: caches are cold, a core's other thread is busy, a system
+near its limit is still behind. So the logarithm of a figure rises with the share of the time that was taken away, and roughly alike in all cells: for
+medians by 1 to 2 per unit, so that one that lost a tenth of its time is 10 to 20 % higher. Two cells are compared as if nothing had been taken from either.
+
+The slope is told by the trials themselves, by how those of one cell and those of one start differ from each other: neither a start that is slow, and is taken
+more from as it has more to do, nor a cell that is heavier, is taken for a slope.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+FREEDOM_MIN = 6
+"""With less to tell a slope by there is none: its error would count for more than what it explains."""
+AWAY_MIN = 0.003
+"""Standard deviation of the shares, after what cells and starts have in common: below, nothing differs that could be told by it."""
+SLOPES_APART = 0.4
+"""Standard deviation of cells' own slopes, over the slope of all: 0.3 to 0.4 in the studies it was found in (docs/method.md)."""
+SLOPES_FREEDOM = 12.0
+"""How many cells that was."""
+
+
+@dataclass(frozen=True)
+class Met:
+    """A trial's logarithm of a figure, and how much it was disturbed."""
+
+    cell: str
+    start: int
+    away: float
+    """Share of the time in which a CPU was not to be had."""
+    log: float
+
+
+@dataclass(frozen=True)
+class Slope:
+    """By how much a figure's logarithm rises with the disturbed share."""
+
+    value: float = 0.0
+    error: float = 0.0
+    """Its standard error."""
+    freedom: float = 1.0
+    """Degrees of freedom of that."""
+    inflation: float = 1.0
+    """What a variance that is found after it was taken out must be multiplied by: it was chosen to make them small."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What is not known of what was taken out of the difference of two cells: variances."""
+
+    slope: float
+    """Of the slope."""
+    own: float
+    """Of each cell's own: more rounds do not tell it."""
+
+
+def doubt_of(slopes: tuple[Slope, Slope], away: Sequence[float]) -> Doubt:
+    """Of two cells, each with the slope of its figure and the share of its time that was taken away."""
+    one, other = slopes
+    # Of one figure it is one slope, and its error is that of the difference.
+    errors = (
+        [one.error * (away[0] - away[1])]
+        if one is other
+        else [slope.error * share for slope, share in zip(slopes, away, strict=True)]
+    )
+    own = [SLOPES_APART * slope.value * share for slope, share in zip(slopes, away, strict=True)]
+    return Doubt(math.fsum(error**2 for error in errors), math.fsum(one**2 for one in own))
+
+
+def together(*parts: tuple[float, float]) -> float:
+    """Degrees of freedom of a sum of variances, each with its own (Satterthwaite 1946)."""
+    known = [(variance, freedom) for variance, freedom in parts if variance > 0]
+    if not known:
+        return parts[0][1]
+    return sum(variance for variance, _ in known) ** 2 / sum(
+        variance**2 / freedom for variance, freedom in known
+    )
+
+
+NONE = Slope()
+
+
+def slope_of(trials: Sequence[Met]) -> Slope:
+    """The slope that all cells have in common; NONE where too little tells it."""
+    if len(trials) < FREEDOM_MIN:
+        return NONE
+    cells = {cell: at for at, cell in enumerate(dict.fromkeys(one.cell for one in trials))}
+    starts = {start: at for at, start in enumerate(dict.fromkeys(one.start for one in trials))}
+    common = np.zeros((len(trials), len(cells) + len(starts)))
+    for row, one in zip(common, trials, strict=True):
+        row[cells[one.cell]] = row[len(cells) + starts[one.start]] = 1.0
+    both = np.array([[one.away, one.log] for one in trials])
+    fitted, _, rank, _ = np.linalg.lstsq(common, both, rcond=None)
+    freedom = len(trials) - int(rank)
+    away, logs = (both - common @ fitted).T
+    square = float(away @ away)
+    if freedom < FREEDOM_MIN or square < freedom * AWAY_MIN**2:
+        return NONE
+    value = float(away @ logs) / square
+    left = logs - value * away
+    variance = float(left @ left) / (freedom - 1)
+    return Slope(value, math.sqrt(variance / square), freedom - 1.0, freedom / (freedom - 1))
