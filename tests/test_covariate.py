@@ -63,7 +63,7 @@ def test_where_too_little_tells_it_there_is_none(met: list[Met]) -> None:
 
 def values(cell: float, away: list[float], slope: float, start: int) -> list[Value]:
     return [
-        Value(cell * math.exp(slope * share), at + 1, start + at, at, away=share)
+        Value(cell * math.exp(slope * share), at + 1, start + at, at, taken=share)
         for at, share in enumerate(away)
     ]
 
@@ -99,7 +99,7 @@ def test_bounds_are_evened_as_values_are() -> None:
     study = STUDY | {"a": STUDY["a"][:2]}
     hidden: list[Value | Between] = [
         *study["a"],
-        Between(1.9 * math.exp(0.3), 2.2 * math.exp(0.3), 3, 12, 2, away=0.15),
+        Between(1.9 * math.exp(0.3), 2.2 * math.exp(0.3), 3, 12, 2, taken=0.15),
     ]
     found = ratio(("a", "b"), hidden, study["b"], Spreads("publish_ms.p50", study))
     assert isinstance(found, Bounded)

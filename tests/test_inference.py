@@ -90,7 +90,7 @@ class World:
                     logs = logs + random.normal(self.slope, self.apart) * away
                 found[cell] = Sample(
                     tuple(
-                        Value(float(np.exp(log)), at + 1, 100 * variant + at, away=float(share))
+                        Value(float(np.exp(log)), at + 1, 100 * variant + at, taken=float(share))
                         for at, (log, share) in enumerate(zip(logs, away, strict=True))
                     )
                 )

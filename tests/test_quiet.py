@@ -210,7 +210,7 @@ def test_where_it_cannot_be_told_intervals_hold_what_disturbances_may_hide(times
     """A thief that strikes more often while everything stands still: by too little, or too seldom, to be called attracted."""
     random = np.random.default_rng(int(times))
     shown, missed = dict.fromkeys(PERCENTS, 0), dict.fromkeys(PERCENTS, 0)
-    unsure = of_mean = 0
+    unsure = of_mean = of_ends = 0
     for _ in range(60):
         due, alone, spans, attracted = attacked(random, 20, RATE, times)
         if attracted.kind is not Kind.cannot_tell:
@@ -223,6 +223,11 @@ def test_where_it_cannot_be_told_intervals_hold_what_disturbances_may_hide(times
         assert between.value is None
         assert between.at_most is not None
         of_mean += not between.at_least <= 1e3 * float(np.mean(alone)) <= between.at_most
+        # Of these messages it holds without an error.
+        assert between.ends is not None
+        of_ends += not between.ends[0] <= 1e3 * float(np.mean(alone)) <= between.ends[1]
+        assert between.at_least <= between.ends[0]
+        assert between.ends[1] <= between.at_most
         for name, one in figures(
             Estimates(intervals, attracted.doubt), attracted, disturbed, PERCENTS
         ).items():
@@ -234,6 +239,7 @@ def test_where_it_cannot_be_told_intervals_hold_what_disturbances_may_hide(times
     assert unsure >= 10
     assert max(missed.values()) <= 1, missed
     assert of_mean <= 1
+    assert of_ends == 0
     assert shown["p50"] == unsure, "half of the messages cannot be hidden"
     assert shown["p99_9"] < unsure, "a thousandth can"
 

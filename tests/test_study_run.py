@@ -130,8 +130,13 @@ def test_a_study_is_killed_resumed_reported_and_given_more_time(tmp_path: Path) 
         if (one["validity"] or {}).get("valid") and str(one["repeat"]) not in void
     }
     assert program(["verify", str(run)]) in (0, 5)
-    told = "Undecided: " if {"log-1", "log-4"} <= believed else "Not shown: Four partitions cost less"
-    assert told in " ".join(stdout.split())
+    # Of trials that are not, bounds may be known.
+    told = (
+        ["Undecided: "]
+        if {"log-1", "log-4"} <= believed
+        else ["Undecided: ", "Not shown: Four partitions cost less"]
+    )
+    assert any(one in " ".join(stdout.split()) for one in told), stdout
 
 
 @pytest.mark.server

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from streamgauge.analysis.intervals import Intervals, read_resources, series
 from streamgauge.analysis.patterns import period
+from streamgauge.analysis.validity import OTHERS_SHARE_MAX
 from streamgauge.model.percentiles import NS_PER_MS, PERCENTS
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Latency
@@ -57,6 +58,15 @@ def value(measured: MeasuredTrial, figure: str) -> float | None:
     if name == "catch_up_publish_ms":
         return _statistic(_phase(result, CATCH_UP), statistic)
     return _OF_RESULT[known.name](result)
+
+
+def taken_share(result: TrialResult) -> float | None:
+    """How much others took of a trial: the share of its time in which a CPU was not to be had, and of the CPU what programs of the machine used beyond what
+    goes unnoticed. None where nobody watched."""
+    quiet, others = result.quiet, result.cpu.others_share
+    if quiet is None or quiet.away_share is None:
+        return None
+    return quiet.away_share + max((others or 0.0) - OTHERS_SHARE_MAX, 0.0)
 
 
 def is_latency(figure: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from streamgauge.analysis.drift import Drift, around, drifts
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
-from streamgauge.analysis.study_figures import MeasuredTrial, bounds, is_latency, value
+from streamgauge.analysis.study_figures import MeasuredTrial, bounds, is_latency, taken_share, value
 from streamgauge.inference.checks import Sample, Verdict
 from streamgauge.inference.claims import Judged, Question, judge
 from streamgauge.inference.contrast import Between, Value
@@ -153,11 +153,11 @@ class StudyOutcome:
         for one in trials:
             number = value(one, figure) if one.result.validity.valid else None
             round_, start = self._place(one.result.trial)
-            away = None if one.result.quiet is None else one.result.quiet.away_share
+            taken = taken_share(one.result)
             if number is not None:
-                found.append(Value(number, round_, start, one.result.trial, away))
+                found.append(Value(number, round_, start, one.result.trial, taken))
             elif (ends := bounds(one, figure)) is not None:
-                between.append(Between(*ends, round_, start, one.result.trial, away))
+                between.append(Between(*ends, round_, start, one.result.trial, taken))
         known = tuple(one for one in found if one.round not in self.drifted)
         bounded = tuple(one for one in between if one.round not in self.drifted)
         why = None

@@ -40,8 +40,8 @@ class Value:
     """Number of the start of the system on which the trial ran."""
     trial: int = 0
     """Its number: a start of a round may have gone through its cells more than once."""
-    away: float | None = None
-    """Share of its time in which a CPU was not to be had; None where nobody watched."""
+    taken: float | None = None
+    """Share of it that others took (study_figures.taken_share); None where nobody watched."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Between:
     round: int
     start: int
     trial: int = 0
-    away: float | None = None
+    taken: float | None = None
 
     def at(self, end: float) -> Value:
         """As if the figure were at this end."""
-        return Value(end, self.round, self.start, self.trial, self.away)
+        return Value(end, self.round, self.start, self.trial, self.taken)
 
 
 class Spreads:
@@ -73,17 +73,17 @@ class Spreads:
         """Between starts, from experience."""
         known = {cell: [one for one in values if one.value > 0] for cell, values in samples.items()}
         met = [
-            Met(cell, one.start, one.away, math.log(one.value))
+            Met(cell, one.start, one.taken, math.log(one.value))
             for cell, values in known.items()
             for one in values
-            if one.away is not None
+            if one.taken is not None
         ]
         all_met = len(met) == sum(map(len, known.values()))
         self.slope = slope_of(met) if all_met else NONE
         """By how much the figure's logarithm rises with how much a trial was disturbed."""
         logs = {
             cell: {
-                one.round: (one.start, math.log(one.value) - self.slope.value * (one.away or 0.0))
+                one.round: (one.start, math.log(one.value) - self.slope.value * (one.taken or 0.0))
                 for one in values
             }
             for cell, values in known.items()
@@ -292,16 +292,16 @@ def of_rounds(every: Sequence[Value | Between]) -> tuple[Value | Between, ...]:
         rounds.setdefault(one.round, []).append(one)
     found: list[Value | Between] = []
     for round_, ones in sorted(rounds.items()):
-        start, watched = ones[0].start, [one.away for one in ones if one.away is not None]
-        away = statistics.fmean(watched) if len(watched) == len(ones) else None
+        start, watched = ones[0].start, [one.taken for one in ones if one.taken is not None]
+        taken = statistics.fmean(watched) if len(watched) == len(ones) else None
         lows, highs = zip(*map(_edges, ones), strict=True)
         if all(isinstance(one, Value) for one in ones):
             middle = _middle(lows) if min(lows) > 0 else statistics.fmean(lows)
-            found.append(Value(middle, round_, start, away=away))
+            found.append(Value(middle, round_, start, taken=taken))
         else:
             low = _middle(lows) if min(lows) > 0 else 0.0
             high = _middle(highs) if max(highs) < math.inf else math.inf
-            found.append(Between(low, high, round_, start, away=away))
+            found.append(Between(low, high, round_, start, taken=taken))
     return tuple(found)
 
 
@@ -346,7 +346,7 @@ def _ratio(
     pairs = [(one, bases[one.round]) for one in other if one.round in bases]
     if len(pairs) < ROUNDS_MIN or min(min(a.value, b.value) for a, b in pairs) <= 0:
         return None
-    lost = [[one[side].away or 0.0 for one in pairs] for side in (0, 1)]
+    lost = [[one[side].taken or 0.0 for one in pairs] for side in (0, 1)]
     taken_out = [slopes[0].value * of_a - slopes[1].value * of_b for of_a, of_b in zip(*lost, strict=True)]
     differences = [math.log(a.value / b.value) - out for (a, b), out in zip(pairs, taken_out, strict=True)]
     starts = min(len({a.start for a, _ in pairs}), len({b.start for _, b in pairs}))

@@ -18,7 +18,7 @@ import numpy as np
 
 FREEDOM_MIN = 6
 """With less to tell a slope by there is none: its error would count for more than what it explains."""
-AWAY_MIN = 0.003
+TAKEN_MIN = 0.003
 """Standard deviation of the shares, after what cells and starts have in common: below, nothing differs that could be told by it."""
 SLOPES_APART = 0.4
 """Standard deviation of cells' own slopes, over the slope of all: 0.3 to 0.4 in the studies it was found in (docs/method.md)."""
@@ -32,8 +32,8 @@ class Met:
 
     cell: str
     start: int
-    away: float
-    """Share of the time in which a CPU was not to be had."""
+    taken: float
+    """Share of it that others took."""
     log: float
 
 
@@ -60,16 +60,16 @@ class Doubt:
     """Of each cell's own: more rounds do not tell it."""
 
 
-def doubt_of(slopes: tuple[Slope, Slope], away: Sequence[float]) -> Doubt:
+def doubt_of(slopes: tuple[Slope, Slope], taken: Sequence[float]) -> Doubt:
     """Of two cells, each with the slope of its figure and the share of its time that was taken away."""
     one, other = slopes
     # Of one figure it is one slope, and its error is that of the difference.
     errors = (
-        [one.error * (away[0] - away[1])]
+        [one.error * (taken[0] - taken[1])]
         if one is other
-        else [slope.error * share for slope, share in zip(slopes, away, strict=True)]
+        else [slope.error * share for slope, share in zip(slopes, taken, strict=True)]
     )
-    own = [SLOPES_APART * slope.value * share for slope, share in zip(slopes, away, strict=True)]
+    own = [SLOPES_APART * slope.value * share for slope, share in zip(slopes, taken, strict=True)]
     return Doubt(math.fsum(error**2 for error in errors), math.fsum(one**2 for one in own))
 
 
@@ -95,14 +95,14 @@ def slope_of(trials: Sequence[Met]) -> Slope:
     common = np.zeros((len(trials), len(cells) + len(starts)))
     for row, one in zip(common, trials, strict=True):
         row[cells[one.cell]] = row[len(cells) + starts[one.start]] = 1.0
-    both = np.array([[one.away, one.log] for one in trials])
+    both = np.array([[one.taken, one.log] for one in trials])
     fitted, _, rank, _ = np.linalg.lstsq(common, both, rcond=None)
     freedom = len(trials) - int(rank)
-    away, logs = (both - common @ fitted).T
-    square = float(away @ away)
-    if freedom < FREEDOM_MIN or square < freedom * AWAY_MIN**2:
+    taken, logs = (both - common @ fitted).T
+    square = float(taken @ taken)
+    if freedom < FREEDOM_MIN or square < freedom * TAKEN_MIN**2:
         return NONE
-    value = float(away @ logs) / square
-    left = logs - value * away
+    value = float(taken @ logs) / square
+    left = logs - value * taken
     variance = float(left @ left) / (freedom - 1)
     return Slope(value, math.sqrt(variance / square), freedom - 1.0, freedom / (freedom - 1))
