@@ -21,17 +21,17 @@ def trials(
     rounds: int = 3,
     noise: float = 0.03,
     starts: float = 0.0,
-    away: float = 0.08,
+    taken: float = 0.08,
 ) -> list[Met]:
     """Of cells on one start in each round. `starts`: by how much a start is slower for each share that is taken from it."""
     random = np.random.default_rng(seed)
     found = []
     for round_ in range(rounds):
-        heavy = random.exponential(away)
+        heavy = random.exponential(taken)
         for cell in range(cells):
-            own = random.exponential(away)
+            own = random.exponential(taken)
             log = cell + starts * heavy + slope * own + random.normal(0.0, noise)
-            found.append(Met(f"cell-{cell}", round_, heavy + own if starts else own, log))
+            found.append(Met(f"cell-{cell}", (round_, 0), heavy + own if starts else own, log))
     return found
 
 
@@ -52,8 +52,8 @@ def test_a_start_that_is_slow_and_is_taken_more_from_is_no_slope() -> None:
     [
         [],
         trials(2.0, cells=2, rounds=3),
-        trials(2.0, away=0.0005),
-        [Met(f"cell-{at}", at, 0.01 * at, 1.0) for at in range(20)],
+        trials(2.0, taken=0.0005),
+        [Met(f"cell-{at}", (at, 0), 0.01 * at, 1.0) for at in range(20)],
     ],
     ids=["none", "too few", "hardly differ", "each cell on a start of its own"],
 )
@@ -61,21 +61,21 @@ def test_where_too_little_tells_it_there_is_none(met: list[Met]) -> None:
     assert slope_of(met) == NONE
 
 
-def values(cell: float, away: list[float], slope: float, start: int) -> list[Value]:
+def values(cell: float, taken: list[float], slope: float, start: int) -> list[Value]:
     return [
         Value(cell * math.exp(slope * share), at + 1, start + at, at, taken=share)
-        for at, share in enumerate(away)
+        for at, share in enumerate(taken)
     ]
 
 
-AWAY = {
+TAKEN = {
     "a": [0.10, 0.20, 0.15],
     "b": [0.01, 0.02, 0.0],
     "c": [0.05, 0.0, 0.12],
     "d": [0.0, 0.11, 0.03],
     "e": [0.07, 0.01, 0.02],
 }
-STUDY = {cell: values(2.0 if cell == "a" else 1.0, away, 2.0, 10) for cell, away in AWAY.items()}
+STUDY = {cell: values(2.0 if cell == "a" else 1.0, taken, 2.0, 10) for cell, taken in TAKEN.items()}
 
 
 def test_two_cells_are_compared_as_if_nothing_had_been_taken_from_either() -> None:
@@ -88,11 +88,29 @@ def test_two_cells_are_compared_as_if_nothing_had_been_taken_from_either() -> No
 
 
 def test_two_figures_have_each_their_slope() -> None:
-    other = {cell: values(1.0, away, 5.0, 10) for cell, away in AWAY.items()}
+    other = {cell: values(1.0, taken, 5.0, 10) for cell, taken in TAKEN.items()}
     spreads = [Spreads("publish_ms.p50", study) for study in (STUDY, other)]
     found = ratio(("a", "b"), STUDY["a"], other["b"], *spreads)
     assert isinstance(found, Number)
     assert found.value == pytest.approx(2.0, rel=1e-6)
+
+
+def test_of_one_side_alone_nothing_is_taken_out() -> None:
+    same = {cell: values(1.0, [0.1, 0.1, 0.1], 5.0, 10) for cell in TAKEN}
+    spreads = [Spreads("publish_ms.p50", study) for study in (STUDY, same)]
+    assert (spreads[0].slope == NONE, spreads[1].slope) == (False, NONE)
+    found = ratio(("a", "b"), STUDY["a"], same["b"], *spreads)
+    assert isinstance(found, Number)
+    assert found.evened == 0
+    assert found.value == pytest.approx(2.0 * math.exp(2.0 * 0.15 - 0.5), rel=1e-6)
+
+
+def test_of_a_trial_that_nobody_watched_nothing_is_taken_out() -> None:
+    hidden: list[Value | Between] = [*STUDY["a"][:2], Between(2.0, 2.5, 3, 12, 2)]
+    study = STUDY | {"a": STUDY["a"][:2]}
+    found = ratio(("a", "b"), hidden, study["b"], Spreads("publish_ms.p50", study))
+    assert isinstance(found, Bounded)
+    assert found.evened == 0
 
 
 def test_bounds_are_evened_as_values_are() -> None:
@@ -129,7 +147,7 @@ def test_the_report_is_told_what_came() -> None:
 
 
 def test_a_study_on_a_disturbed_machine_decides_more_by_it() -> None:
-    world = World(start=0.05, noise=0.05, away=0.08)
+    world = World(start=0.05, noise=0.05, taken=0.08)
     found = decided(world, 0.3, 3, HIGHER, seed=5)
     # Without: 0.49.
     assert found["holds"] > 0.6, found

@@ -251,6 +251,18 @@ def test_a_trial_is_rehearsed_before_one_counts() -> None:
     assert {(one.warmup_auto, one.warmup_s, one.duration_s) for one in rehearsals} == {(False, 1.0, 4.0)}
 
 
+def test_the_cell_of_most_subscriptions_is_rehearsed() -> None:
+    more = TEXT.replace(
+        'partitionsPerTopic: "{partitions}"}', 'partitionsPerTopic: 4, subscriptionsPerTopic: "{partitions}"}'
+    )
+    assert [one.cell for one in plan(more).cells if one.heats] == [
+        "warming-up-for-log-sync-1",
+        "rehearsal-of-log-sync-1",
+        "warming-up-for-log-async-1",
+        "rehearsal-of-log-async-100",
+    ]
+
+
 def test_a_budget_is_the_scales_unless_rounds_are_asked_for() -> None:
     text = TEXT.replace("quick:\n    {", "quick:\n    {budget: 20m, ")
     assert plan(text).budget_s == 1200.0

@@ -61,8 +61,8 @@ class Told:
     events: float | None = None
     """How many independent messages are worth what was seen above a percentile."""
     ends: tuple[float, float] | None = None
-    """Where only bounds stand, those of the trial's own messages, without the error of their number: several trials tell by themselves how much chance does.
-    None where one of them is open."""
+    """Where only bounds stand, those of this trial's messages, without the error of their number: the lower one of a mean is an estimate, right on average.
+    Several trials tell by themselves how much chance does. None where one of them is open."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,9 @@ def mean(found: Estimates, attracted: Attraction, disturbed_share: float) -> Tol
         least = max(least, restricted * low / middle if middle else 0.0)
     came, _, high = _mean_of(came_blocks(found.intervals))
     why = why or (attracted.sentence if attracted.doubt else CUT)
-    ends = None if lasts else _ends(max(fastest, restricted or 0.0), came)
+    # A mean of quiet time that is above that of all messages as they came was drawn from the slower ones.
+    low = restricted if restricted is not None and fastest < restricted <= came else fastest
+    ends = None if lasts else _ends(low, came)
     return Told(None, min(least, came) / NS_PER_MS, None if lasts else high / NS_PER_MS, why, ends=ends)
 
 

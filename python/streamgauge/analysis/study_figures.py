@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from streamgauge.analysis.intervals import Intervals, read_resources, series
 from streamgauge.analysis.patterns import period
-from streamgauge.analysis.validity import OTHERS_SHARE_MAX
 from streamgauge.model.percentiles import NS_PER_MS, PERCENTS
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Latency
@@ -30,6 +29,8 @@ SPIKE_FACTOR = 10.0
 BEFORE = MEASURE
 APART_MAX = 4.0
 """Bounds of a latency that are further apart are none."""
+OTHER_PHASES = ("sustained", "catch_up")
+"""What figures begin with that are not of the measured phase."""
 OPEN = ("generator", "machine")
 """What may end a search below what the system sustains."""
 
@@ -60,13 +61,12 @@ def value(measured: MeasuredTrial, figure: str) -> float | None:
     return _OF_RESULT[known.name](result)
 
 
-def taken_share(result: TrialResult) -> float | None:
-    """How much others took of a trial: the share of its time in which a CPU was not to be had, and of the CPU what programs of the machine used beyond what
-    goes unnoticed. None where nobody watched."""
-    quiet, others = result.quiet, result.cpu.others_share
-    if quiet is None or quiet.away_share is None:
+def taken_share(result: TrialResult, figure: str) -> float | None:
+    """The share of the time in which a CPU was not to be had; None where nobody watched, and of figures of another phase than the measured one."""
+    known = study_figure(figure)
+    if known is None or known.name.startswith(OTHER_PHASES):
         return None
-    return quiet.away_share + max((others or 0.0) - OTHERS_SHARE_MAX, 0.0)
+    return None if result.quiet is None else result.quiet.away_share
 
 
 def is_latency(figure: str) -> bool:
@@ -91,8 +91,10 @@ def _between(told: Bounded | None) -> tuple[float, float] | None:
     hidden anything, and to keep what is so little known would outweigh the rounds that know it."""
     if told is None or told.value is not None:
         return None
-    # Rounds tell by themselves how much chance does; only results of before know no ends without it.
-    low, high = told.ends or (told.at_least, told.at_most)
+    low, high = told.at_least, told.at_most
+    if told.ends is not None:
+        # Rounds tell by themselves how much chance does; results of before know only the limits that it has.
+        low, high = max(told.ends[0], low), told.ends[1]
     if low <= 0 or high is None:
         return None
     return (low, high) if high <= APART_MAX * low else None

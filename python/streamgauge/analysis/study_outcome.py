@@ -153,7 +153,7 @@ class StudyOutcome:
         for one in trials:
             number = value(one, figure) if one.result.validity.valid else None
             round_, start = self._place(one.result.trial)
-            taken = taken_share(one.result)
+            taken = taken_share(one.result, figure)
             if number is not None:
                 found.append(Value(number, round_, start, one.result.trial, taken))
             elif (ends := bounds(one, figure)) is not None:

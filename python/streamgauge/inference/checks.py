@@ -76,6 +76,8 @@ class Estimate:
     interval: tuple[float, float] | None
     came: float | None = None
     """The value as it came, where taking out how disturbed its cells were moved it."""
+    evened: bool = False
+    """Whether anything was taken out."""
 
     @property
     def text(self) -> str:
@@ -84,7 +86,8 @@ class Estimate:
             return significant(self.value)
         low, high = (significant(one) for one in self.interval)
         if self.value is not None:
-            return f"{significant(self.value)} [{low}, {high}]"
+            came = "" if self.came is None else f" ({significant(self.came)} as it came)"
+            return f"{significant(self.value)} [{low}, {high}]{came}"
         if math.isinf(self.interval[1]):
             return f"at least {low}"
         return f"at most {high}" if self.interval[0] <= 0 else f"{low} to {high}"
@@ -278,7 +281,9 @@ def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float, 
     each = alpha / errors_of(test) / (1 if leans is Verdict.holds else of)
     return replace(
         blank,
-        measured=Estimate(shown.value, (low, high), shown.came),
+        measured=Estimate(
+            shown.value, (low, high), shown.came if isinstance(shown, Number) else None, shown.evened != 0
+        ),
         verdict=verdict,
         why="" if verdict.decided else "the interval contains the bound",
         rounds=shown.rounds_to_tell(_nearest(test, shown), min(each, ALPHA / 2))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import scipy
 
-from streamgauge.inference.covariate import NONE, SLOPES_FREEDOM, Met, Slope, doubt_of, slope_of, together
+from streamgauge.inference.covariate import NONE, SLOPES_FREEDOM, Met, Slope, remainder_of, slope_of, together
 from streamgauge.inference.experience import RUN_SHARE, spread_of
 from streamgauge.inference.looks import ROUNDS_MIN
 from streamgauge.inference.number import Bounded, Number
@@ -41,7 +41,7 @@ class Value:
     trial: int = 0
     """Its number: a start of a round may have gone through its cells more than once."""
     taken: float | None = None
-    """Share of it that others took (study_figures.taken_share); None where nobody watched."""
+    """Share of its time in which a CPU was not to be had; None where nobody watched."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Spreads:
         """Between starts, from experience."""
         known = {cell: [one for one in values if one.value > 0] for cell, values in samples.items()}
         met = [
-            Met(cell, one.start, one.taken, math.log(one.value))
+            Met(cell, (one.round, one.start), one.taken, math.log(one.value))
             for cell, values in known.items()
             for one in values
             if one.taken is not None
@@ -346,31 +346,38 @@ def _ratio(
     pairs = [(one, bases[one.round]) for one in other if one.round in bases]
     if len(pairs) < ROUNDS_MIN or min(min(a.value, b.value) for a, b in pairs) <= 0:
         return None
-    lost = [[one[side].taken or 0.0 for one in pairs] for side in (0, 1)]
-    taken_out = [slopes[0].value * of_a - slopes[1].value * of_b for of_a, of_b in zip(*lost, strict=True)]
-    differences = [math.log(a.value / b.value) - out for (a, b), out in zip(pairs, taken_out, strict=True)]
+    if NONE in slopes or any(one.taken is None for pair in pairs for one in pair):
+        # Of one side alone nothing is taken out.
+        slopes = NONE, NONE
+    taken = [[one[side].taken or 0.0 for one in pairs] for side in (0, 1)]
+    out = [slopes[0].value * of_a - slopes[1].value * of_b for of_a, of_b in zip(*taken, strict=True)]
+    differences = [math.log(a.value / b.value) - more for (a, b), more in zip(pairs, out, strict=True)]
     starts = min(len({a.start for a, _ in pairs}), len({b.start for _, b in pairs}))
     shared = any(a.start != b.start for a, b in pairs) and starts < len(pairs)
     prior = spreads.of(cells[0], cells[1])
-    found = _number(differences, prior, 2.0 * spreads.start_variance if shared else 0.0, starts)
-    doubt = doubt_of(slopes, [statistics.fmean(one) for one in lost])
+    found = _number(
+        differences, prior, 2.0 * spreads.start_variance if shared else 0.0, starts, slopes[0].inflation
+    )
+    left = remainder_of(slopes, [statistics.fmean(one) for one in taken])
     return replace(
         found,
         # More rounds reduce the slope's error, too.
-        spread=math.sqrt(found.spread**2 + len(pairs) * doubt.slope),
-        fixed=found.fixed + doubt.own,
+        spread=math.sqrt(found.spread**2 + len(pairs) * left.slope),
+        fixed=found.fixed + left.own,
         freedom=together(
             (found.spread**2 / len(pairs) + found.fixed, found.freedom),
-            (doubt.slope, min(one.freedom for one in slopes)),
-            (doubt.own, SLOPES_FREEDOM),
+            (left.slope, min(one.freedom for one in slopes)),
+            (left.own, SLOPES_FREEDOM),
         ),
-        evened=statistics.fmean(taken_out),
+        evened=statistics.fmean(out),
     )
 
 
-def _number(logs: Sequence[float], prior: Common, start_variance: float, starts: int) -> Number:
-    count = len(logs)
-    variance, freedom = prior.moderate(*_variance(logs), doubtful=True)
+def _number(
+    logs: Sequence[float], prior: Common, start_variance: float, starts: int, inflation: float = 1.0
+) -> Number:
+    count, (own, free) = len(logs), _variance(logs)
+    variance, freedom = prior.moderate(own * inflation, free, doubtful=True)
     return Number(
         statistics.fmean(logs),
         math.sqrt(variance),

@@ -5,7 +5,10 @@ near its limit is still behind. So the logarithm of a figure rises with the shar
 medians by 1 to 2 per unit, so that one that lost a tenth of its time is 10 to 20 % higher. Two cells are compared as if nothing had been taken from either.
 
 The slope is told by the trials themselves, by how those of one cell and those of one start differ from each other: neither a start that is slow, and is taken
-more from as it has more to do, nor a cell that is heavier, is taken for a slope.
+more from as it has more to do, nor a cell that is heavier, is taken for a slope. Its error is the larger of what independent trials would have and of what
+trials of one cell, with a slope of their own, have (Liang and Zeger 1986).
+
+Liang, K.-Y. and Zeger, S. L. (1986), Longitudinal data analysis using generalized linear models, Biometrika 73, 13-22.
 """
 
 from __future__ import annotations
@@ -17,9 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 
 FREEDOM_MIN = 6
-"""With less to tell a slope by there is none: its error would count for more than what it explains."""
+"""With fewer degrees of freedom, beside cells and starts, there is no slope: its error would count for more than what it explains."""
 TAKEN_MIN = 0.003
-"""Standard deviation of the shares, after what cells and starts have in common: below, nothing differs that could be told by it."""
+"""Standard deviation of the shares, beside what cells and starts have in common: below, nothing differs that could be told by it."""
 SLOPES_APART = 0.4
 """Standard deviation of cells' own slopes, over the slope of all: 0.3 to 0.4 in the studies it was found in (docs/method.md)."""
 SLOPES_FREEDOM = 12.0
@@ -31,15 +34,16 @@ class Met:
     """A trial's logarithm of a figure, and how much it was disturbed."""
 
     cell: str
-    start: int
+    start: tuple[int, int]
+    """Its round and start."""
     taken: float
-    """Share of it that others took."""
+    """Share of its time in which a CPU was not to be had."""
     log: float
 
 
 @dataclass(frozen=True)
 class Slope:
-    """By how much a figure's logarithm rises with the disturbed share."""
+    """By how much a figure's logarithm rises with the share that was taken."""
 
     value: float = 0.0
     error: float = 0.0
@@ -51,7 +55,7 @@ class Slope:
 
 
 @dataclass(frozen=True)
-class Doubt:
+class Remainder:
     """What is not known of what was taken out of the difference of two cells: variances."""
 
     slope: float
@@ -60,8 +64,8 @@ class Doubt:
     """Of each cell's own: more rounds do not tell it."""
 
 
-def doubt_of(slopes: tuple[Slope, Slope], taken: Sequence[float]) -> Doubt:
-    """Of two cells, each with the slope of its figure and the share of its time that was taken away."""
+def remainder_of(slopes: tuple[Slope, Slope], taken: Sequence[float]) -> Remainder:
+    """Of two cells, each with the slope of its figure and the mean share of its time that was taken."""
     one, other = slopes
     # Of one figure it is one slope, and its error is that of the difference.
     errors = (
@@ -69,8 +73,12 @@ def doubt_of(slopes: tuple[Slope, Slope], taken: Sequence[float]) -> Doubt:
         if one is other
         else [slope.error * share for slope, share in zip(slopes, taken, strict=True)]
     )
-    own = [SLOPES_APART * slope.value * share for slope, share in zip(slopes, taken, strict=True)]
-    return Doubt(math.fsum(error**2 for error in errors), math.fsum(one**2 for one in own))
+    # A slope that was found to be small by chance has not made cells' own ones small.
+    own = [
+        SLOPES_APART * math.hypot(slope.value, slope.error) * share
+        for slope, share in zip(slopes, taken, strict=True)
+    ]
+    return Remainder(math.fsum(error**2 for error in errors), math.fsum(one**2 for one in own))
 
 
 def together(*parts: tuple[float, float]) -> float:
@@ -78,9 +86,8 @@ def together(*parts: tuple[float, float]) -> float:
     known = [(variance, freedom) for variance, freedom in parts if variance > 0]
     if not known:
         return parts[0][1]
-    return sum(variance for variance, _ in known) ** 2 / sum(
-        variance**2 / freedom for variance, freedom in known
-    )
+    total = sum(variance for variance, _ in known)
+    return total**2 / sum(variance**2 / freedom for variance, freedom in known)
 
 
 NONE = Slope()
@@ -98,11 +105,19 @@ def slope_of(trials: Sequence[Met]) -> Slope:
     both = np.array([[one.taken, one.log] for one in trials])
     fitted, _, rank, _ = np.linalg.lstsq(common, both, rcond=None)
     freedom = len(trials) - int(rank)
-    taken, logs = (both - common @ fitted).T
-    square = float(taken @ taken)
+    shares, logs = (both - common @ fitted).T
+    square = float(shares @ shares)
     if freedom < FREEDOM_MIN or square < freedom * TAKEN_MIN**2:
         return NONE
-    value = float(taken @ logs) / square
-    left = logs - value * taken
-    variance = float(left @ left) / (freedom - 1)
-    return Slope(value, math.sqrt(variance / square), freedom - 1.0, freedom / (freedom - 1))
+    value = float(shares @ logs) / square
+    left = logs - value * shares
+    independent = float(left @ left) / (freedom - 1) * square
+    of_cells = np.zeros(len(cells))
+    np.add.at(of_cells, [cells[one.cell] for one in trials], shares * left)
+    clustered = float(of_cells @ of_cells) * len(cells) / (len(cells) - 1)
+    return Slope(
+        value,
+        math.sqrt(max(independent, clustered)) / square,
+        float(min(freedom, len(cells)) - 1),
+        freedom / (freedom - 1),
+    )

@@ -133,9 +133,9 @@ class Bounded:
         return None
 
     @property
-    def came(self) -> None:
-        """Nobody knows."""
-        return None
+    def evened(self) -> float:
+        """As of an end."""
+        return next(one.evened for one in (self.low, self.high) if one is not None)
 
     @property
     def shared_start(self) -> bool:

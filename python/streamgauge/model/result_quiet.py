@@ -23,8 +23,8 @@ class Bounded(Model):
     why: str = ""
     """Why there is no value."""
     ends: tuple[float, float] | None = None
-    """Where there is no value: what it lies between by the messages of this trial, without the error of their number. For who puts several trials together,
-    which tell by themselves how much chance does. None where one of both is open, and in results of before."""
+    """Where there is no value: what it lies between by the messages of this trial, without the error of their number (the lower one of a mean is an estimate,
+    right on average). For who puts several trials together, which tell by themselves how much chance does. None where one is open, and in results of before."""
 
 
 class QuietLatency(Model):

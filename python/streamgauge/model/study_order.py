@@ -122,11 +122,16 @@ def _work(cell: PlannedCell) -> tuple[bool, bool, int]:
     return plain, within, partitions if within else -partitions
 
 
+def _rehearsed(cell: PlannedCell) -> tuple[bool, bool, int, int]:
+    """Of cells of as many partitions that of most subscriptions is rehearsed: reading by many goes ways of its own."""
+    return *_work(cell), int(cell.workload.get("subscriptionsPerTopic", 1))
+
+
 def _heatings(group: Sequence[PlannedCell]) -> list[PlannedCell]:
     """What heats a start of a system: the load of a cell until it is steady, with a bound, and then a rehearsal, as a trial with topics of its own, of a cell
     of each level that the start serves: what flushes has ways of its own."""
     most = {
-        level: max((one for one in group if one.level == level), key=_work)
+        level: max((one for one in group if one.level == level), key=_rehearsed)
         for level in sorted({one.level for one in group})
     }
     first = max(group, key=_work)

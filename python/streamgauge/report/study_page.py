@@ -76,6 +76,9 @@ def render(run: Run) -> str:
         notices=_notices(outcome) + others,
         repeated=repeated,
         claims=[_claim(outcome, judged) for judged in outcome.asked],
+        evened=any(
+            test.measured is not None and test.measured.evened for one in outcome.asked for test in one.tests
+        ),
         pages=[_page(outcome, page) for page in _pages(outcome)],
         cells=[_cell(outcome, cell) for cell in outcome.study.cells],
         there=_there(outcome),
