@@ -119,7 +119,6 @@ WORLDS = {
     "one system is noisier": World(start=0.03, noise=0.03, louder=(1.0, 1.0, 1.0, 15.0)),
     "single cells are noisier": World(start=0.03, noise=0.03, loudest=10.0),
     "disturbed": World(taken=0.08),
-    "one system is disturbed more": World(taken=0.05, noise=0.03, start=0.03, drawn=(1.0, 1.0, 1.0, 3.0)),
     "the noisiest system is disturbed most": World(
         taken=0.05, noise=0.02, start=0.03, louder=(1.0, 1.0, 1.0, 8.0), drawn=(1.0, 1.0, 1.0, 3.0)
     ),

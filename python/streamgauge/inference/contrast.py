@@ -290,6 +290,8 @@ def of_rounds(every: Sequence[Value | Between]) -> tuple[Value | Between, ...]:
     rounds: dict[int, list[Value | Between]] = {}
     for one in every:
         rounds.setdefault(one.round, []).append(one)
+    if len(rounds) == len(every):
+        return tuple(one for _, (one,) in sorted(rounds.items()))
     found: list[Value | Between] = []
     for round_, ones in sorted(rounds.items()):
         start, watched = ones[0].start, [one.taken for one in ones if one.taken is not None]
