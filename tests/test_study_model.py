@@ -99,10 +99,24 @@ def test_problems_are_told_with_their_line() -> None:
     assert "unknown key 'titel'; did you mean 'title'?" in refused("title: Latency", "titel: Latency")
 
 
-def test_a_workload_that_is_none_is_told_at_its_cell() -> None:
-    assert "small.yaml:10: cell 'log-sync-1': messageSize: '1kb' is ambiguous" in refused(
-        "messageSize: 1KiB", "messageSize: 1kb"
+def test_what_is_wrong_with_all_cells_workload_is_told_once_at_its_line() -> None:
+    assert refused("messageSize: 1KiB", "messageSize: 1kb").startswith(
+        "small.yaml:8: messageSize: '1kb' is ambiguous"
     )
+    assert (
+        refused("{messageSize:", "{mesageSize:")
+        == "small.yaml:8: unknown key 'mesageSize'; did you mean 'messageSize'?"
+    )
+
+
+def test_what_is_wrong_with_the_workload_of_a_cell_is_told_there() -> None:
+    old = 'workload: {partitionsPerTopic: "{partitions}"}'
+    told = refused(old, old.replace("{partitions}", "{local}")).splitlines()
+    assert len(told) == 4
+    assert told[0].startswith("small.yaml:13: cell 'log-sync-1': partitionsPerTopic: ")
+    # A key that a cell has itself is its own, also where the study has one.
+    told = refused(old, "workload: {messageSize: 1kb}").splitlines()
+    assert {one.partition(": ")[0] for one in told} == {"small.yaml:13"}
 
 
 def test_on_one_node_a_level_is_what_is_left_of_it() -> None:

@@ -291,20 +291,34 @@ def _check_systems(study: Study, known: Mapping[str, SystemKind], problems: list
 
 
 def _check_workloads(study: Study, problems: list[Problem]) -> None:
+    """Each problem at the line of its key, and once where all cells have it from the study."""
+    told: set[str] = set()
     for cell in study.cells:
-        _check_workload(study, cell, cell.workload, cell.location, problems)
+        for message in _workload_problems(cell, cell.workload):
+            key = _key_of(message)
+            own = study.document.values["cells"][cell.location[1]].get("workload", {})
+            if key in own or key not in study.written.workload:
+                location = (*cell.location, "workload", key)
+                problems.append(study.document.problem(f"cell '{cell.name}': {message}", location))
+            elif message not in told:
+                told.add(message)
+                problems.append(study.document.problem(message, ("workload", key)))
 
 
-def _check_workload(
-    study: Study, cell: StudyCell, workload: Mapping[str, Any], location: Location, problems: list[Problem]
-) -> None:
+def _workload_problems(cell: StudyCell, workload: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a workload of a cell."""
     document = parse_document(json.dumps({"name": cell.name, **workload}), cell.name)
     try:
         resolve_workload(document, Path(f"{cell.name}.yaml"), Overrides())
     except InputError as error:
-        for problem in error.problems:
-            message = f"cell '{cell.name}': {problem.message}"
-            problems.append(study.document.problem(message, location))
+        return [problem.message for problem in error.problems]
+    return []
+
+
+def _key_of(message: str) -> str:
+    """The key of a workload that a message is about: it begins with it, or says that it does not know it."""
+    found = re.match(r"(?:unknown key ')?(\w+)", message)
+    return found.group(1) if found else ""
 
 
 def _check_published(study: Study, problems: list[Problem]) -> None:
@@ -369,7 +383,8 @@ def _check_own(
             problems.append(study.document.problem(message, (*location, "workload", key)))
             return
     for cell in firsts.values() if own.workload else ():
-        _check_workload(study, cell, merged(cell.workload, own.workload), (*location, "workload"), problems)
+        for message in _workload_problems(cell, merged(cell.workload, own.workload)):
+            problems.append(study.document.problem(f"cell '{cell.name}': {message}", (*location, "workload")))
 
 
 def _check_claim(study: Study, claim: ClaimFile, location: Location, problems: list[Problem]) -> None:
