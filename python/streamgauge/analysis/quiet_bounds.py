@@ -125,8 +125,8 @@ def mean(found: Estimates, attracted: Attraction, disturbed_share: float) -> Tol
     came, _, high = _mean_of(came_blocks(found.intervals))
     why = why or (attracted.sentence if attracted.doubt else CUT)
     # A mean of quiet time that is above that of all messages as they came was drawn from the slower ones.
-    low = restricted if restricted is not None and fastest < restricted <= came else fastest
-    ends = None if lasts else _ends(low, came)
+    shortest = restricted if restricted is not None and fastest < restricted <= came else fastest
+    ends = None if lasts else _ends(shortest, came)
     return Told(None, min(least, came) / NS_PER_MS, None if lasts else high / NS_PER_MS, why, ends=ends)
 
 

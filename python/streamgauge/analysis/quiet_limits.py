@@ -139,7 +139,7 @@ class Estimate:
             return Limits(None, self.low(percent), None, 0.0, self.filled, self.filled)
         at = found.position(percent)
         return Limits(
-            None if at is None else float(found.upper_ends[at]),
+            self.value(percent),
             self.low(percent),
             self.high(percent),
             self._events(percent, at),

@@ -206,7 +206,7 @@ def bounded(told: Told) -> Bounded:
 
 def told_of(figure: Bounded) -> Told:
     """As the statistics take it."""
-    return Told(figure.value, figure.at_least, figure.at_most, figure.why, ends=figure.ends)
+    return Told(figure.value, figure.at_least, figure.at_most, figure.why)
 
 
 def _rate(

@@ -281,9 +281,7 @@ def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float, 
     each = alpha / errors_of(test) / (1 if leans is Verdict.holds else of)
     return replace(
         blank,
-        measured=Estimate(
-            shown.value, (low, high), shown.came if isinstance(shown, Number) else None, shown.evened != 0
-        ),
+        measured=Estimate(shown.value, (low, high), shown.came, shown.evened != 0),
         verdict=verdict,
         why="" if verdict.decided else "the interval contains the bound",
         rounds=shown.rounds_to_tell(_nearest(test, shown), min(each, ALPHA / 2))

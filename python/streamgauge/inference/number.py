@@ -133,6 +133,11 @@ class Bounded:
         return None
 
     @property
+    def came(self) -> None:
+        """Nobody knows."""
+        return None
+
+    @property
     def evened(self) -> float:
         """As of an end."""
         return next(one.evened for one in (self.low, self.high) if one is not None)

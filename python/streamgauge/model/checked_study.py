@@ -296,7 +296,7 @@ def _check_workloads(study: Study, problems: list[Problem]) -> None:
     for cell in study.cells:
         for message in _workload_problems(cell, cell.workload):
             key = _key_of(message)
-            own = study.document.values["cells"][cell.location[1]].get("workload", {})
+            own = study.written.cells[int(cell.location[1])].workload
             if key in own or key not in study.written.workload:
                 location = (*cell.location, "workload", key)
                 problems.append(study.document.problem(f"cell '{cell.name}': {message}", location))
