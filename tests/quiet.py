@@ -6,11 +6,11 @@ that met one, so that a machine that is never quiet does not pass for one that p
 
 from __future__ import annotations
 
-import contextlib
-import os
+import subprocess
+import sys
+import tempfile
 import threading
 import time
-from collections import deque
 from pathlib import Path
 
 import pytest
@@ -25,10 +25,10 @@ LATE_S = 0.05
 """A thread that asks to be woken comes so late only when the cores are taken: 2,000 times what it takes on a quiet machine."""
 WITHIN_S = 2.0
 """As long as the shortest measurement that a test makes."""
-STALL_S = 0.001
-STALLED_SHARE = 0.01
-"""Of the time within WITHIN_S, in which a CPU did not run a real-time thread for more than STALL_S: as much as makes the p99 of a generator's lateness longer
-than what it may be."""
+AWAY_SHARE = 0.005
+"""Of the time within WITHIN_S, in which one CPU or another did not run a real-time thread: half of what the lab calls disturbed, because what comes behind such
+times is disturbed as well."""
+WATCH = Path(__file__).with_name("cpu_watch.py")
 
 
 def cpu_times() -> tuple[float, float, float]:
@@ -57,10 +57,11 @@ class Witness:
         self._over = threading.Event()
         self._times = cpu_times()
         self._latest_s = 0.0
-        self._stalled_s = 0.0
+        self._seen = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed by end()
+        self._watch_cpus = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(WATCH)], stdin=subprocess.PIPE, stdout=self._seen
+        )
         threading.Thread(target=self._watch, daemon=True).start()
-        for cpu in os.sched_getaffinity(0):
-            threading.Thread(target=self._watch_cpu, args=(cpu,), daemon=True).start()
 
     def _late_s(self) -> float:
         asked_s = time.monotonic()
@@ -71,24 +72,19 @@ class Witness:
         while not self._over.is_set():
             self._latest_s = max(self._latest_s, self._late_s())
 
-    def _watch_cpu(self, cpu: int) -> None:
-        """Neither what the tests run nor what runs beside them keeps this thread from its CPU: the host does, and the kernel."""
-        os.sched_setaffinity(0, {cpu})
-        # Where it may not be, the lab's load workers may not either, and all that runs delays both.
-        with contextlib.suppress(PermissionError):
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-        stalls: deque[tuple[float, float]] = deque()
-        while not self._over.is_set():
-            late_s, now_s = self._late_s(), time.monotonic()
-            if late_s > STALL_S:
-                stalls.append((now_s, late_s))
-            while stalls and stalls[0][0] < now_s - WITHIN_S:
-                stalls.popleft()
-            self._stalled_s = max(self._stalled_s, sum(stalled_s for _, stalled_s in stalls))
+    def _away(self) -> list[tuple[float, float]]:
+        """When one CPU or another was not to be had: from, to (s)."""
+        self._seen.seek(0)
+        lines = self._seen.read().decode("ascii").splitlines()
+        return joined(
+            sorted((float(since), float(until)) for since, until in (line.split() for line in lines))
+        )
 
     def end(self) -> None:
         """Stops watching."""
         self._over.set()
+        self._watch_cpus.communicate()
+        self._seen.close()
 
     def disturbance(self) -> str | None:
         """What disturbed the machine since the test began; None if nothing did."""
@@ -100,9 +96,33 @@ class Witness:
             return f"{stolen / max(total, 1):.1%} of the cores' time was stolen"
         if self._latest_s > LATE_S:
             return f"a thread that waited for nothing was woken {self._latest_s * 1000:.0f} ms late"
-        if self._stalled_s > STALLED_SHARE * WITHIN_S:
-            return f"a CPU did not run a real-time thread for {self._stalled_s * 1000:.0f} ms within {WITHIN_S:g} s"
+        away_s = most_within(self._away(), WITHIN_S)
+        if away_s > AWAY_SHARE * WITHIN_S:
+            return f"a CPU did not run a real-time thread for {away_s * 1000:.0f} ms within {WITHIN_S:g} s"
         return None
+
+
+def joined(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Spans that begin in order, without their overlaps."""
+    found: list[tuple[float, float]] = []
+    for since, until in spans:
+        if found and since <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], until))
+        else:
+            found.append((since, until))
+    return found
+
+
+def most_within(spans: list[tuple[float, float]], seconds: float) -> float:
+    """Of spans that do not overlap: what lies within the while that has most of it, a span that reaches into it in full."""
+    most, within, first = 0.0, 0.0, 0
+    for since, until in spans:
+        within += until - since
+        while spans[first][1] < until - seconds:
+            within -= spans[first][1] - spans[first][0]
+            first += 1
+        most = max(most, within)
+    return most
 
 
 def note_disturbance(request: pytest.FixtureRequest, found: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import lab_support
 import psutil
 import pytest
+from quiet import Witness
 from streamgauge.systems.support.processes import await_standing
 from thief import thief
 
@@ -52,6 +53,16 @@ def is_the_thief_alone(found: dict[str, Any]) -> bool:
     """The thief itself is the others' 0.2; more of it are programs of normal priority, which are no disturbance, but what is behind by them takes longer
     to recover from the thief. The host may take its part as well."""
     return bool(found["cpu"]["others_share"] < 0.4) and not host_takes(found)
+
+
+def test_the_witness_of_other_tests_sees_what_the_lab_sees() -> None:
+    """It must: a test that asks it whether the machine was quiet takes the lab's word for wrong if not."""
+    with thief(0.1, 0.002, 0.002):
+        witness = Witness()
+        time.sleep(4.0)
+        found = witness.disturbance()
+        witness.end()
+    assert found is not None
 
 
 @pytest.mark.quiet
