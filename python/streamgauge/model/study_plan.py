@@ -192,7 +192,7 @@ class StudyPlan(Model):
         for cell in self.cells:
             lasts = str(cell.workload.get("duration", ""))
             if cell.cell in test.cells and lasts and parse_duration(lasts) < figure.needs_s:
-                return f"{figure.title} take trials of {format_duration(figure.needs_s)} at least, and at scale {self.scale} they have {lasts}"
+                return f"{figure.title}: it takes trials of {format_duration(figure.needs_s)} at least, and at scale {self.scale} they have {lasts}"
         return ""
 
     def rate_of(self, cell: str) -> float | None:

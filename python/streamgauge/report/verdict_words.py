@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from streamgauge.analysis.study_outcome import StudyOutcome
 from streamgauge.analysis.study_rounds import cells_in_doubt, lacks_rounds, round_s, rounds_wanted
@@ -77,11 +77,7 @@ def found(outcome: StudyOutcome) -> list[tuple[str, list[str]]]:
         if verdict in answers
     ]
     if outside:
-        not_part = [
-            f"{'; '.join(claims) if len(claims) <= NAMED_MAX else plural(len(claims), 'claim') + ', each of which stands below'} ({reason})"
-            for reason, claims in outside.items()
-        ]
-        told.append((f"Not part of scale {outcome.plan.scale}", not_part))
+        told.append((f"Not part of scale {outcome.plan.scale}", _outside(outside)))
     return told
 
 
@@ -99,6 +95,15 @@ def _briefly(outcome: StudyOutcome, open_: Sequence[Judged]) -> list[str]:
             f"too near to what is asked, or too noisy or disturbed here, for any number of rounds that one would wait for: {'; '.join(never)}"
         )
     return told
+
+
+def _outside(outside: Mapping[str, Sequence[str]]) -> list[str]:
+    """Reasons why a scale cannot tell of claims, with these: by name where there are few."""
+    are_few = sum(map(len, outside.values())) <= NAMED_MAX
+    return [
+        f"{'; '.join(claims)} ({reason})" if are_few else f"{plural(len(claims), 'claim')}: {reason}"
+        for reason, claims in outside.items()
+    ]
 
 
 def _short(judged: Judged) -> str:
