@@ -6,13 +6,13 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from prepared import Lab
+
 ROOT = Path(__file__).resolve().parent.parent
-MAIN = "from streamgauge.cli.app import main; main()"
 
 
 def lab(
@@ -29,12 +29,19 @@ def lab(
     """
     if arguments[0] == "run" and not waits_for_quiet:
         arguments = (*arguments, "--quiet-limit", "1")
+    return started(gauge, directory, arguments, stderr=stderr)
+
+
+def started(
+    gauge: Path, directory: Path, arguments: Sequence[str], *, stderr: int = subprocess.PIPE
+) -> subprocess.Popen[str]:
+    """The same, with nothing but these arguments."""
     path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, "-c", MAIN, *arguments],
+    return Lab(
+        "streamgauge.cli.app",
+        arguments,
         stdout=subprocess.PIPE,
         stderr=stderr,
-        text=True,
         cwd=directory,
         env={**os.environ, "GAUGE": str(gauge), "PYTHONPATH": path},
     )

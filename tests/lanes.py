@@ -80,6 +80,7 @@ LAB = (
     "test_study_hooks.py::test_a_variant*",
     "test_study_hooks.py::test_hooks_without*",
     "test_study_run.py::*",
+    "test_suite.py::test_a_prepared*",
     "test_suite.py::test_a_skip*",
     "test_suite.py::test_what_is_green*",
     "test_supply_chain.py::test_the_bill*",

@@ -11,14 +11,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import lab_support
 import pytest
 from docs_pages import ROOT, Block, blocks, commands, guides
 from lab_doubles import free_port
-from lab_support import MAIN
 
 RUN = [page for page in guides() if any(block.is_run for block in blocks(page))]
 TOO_BUSY = "0,1"
@@ -60,53 +59,41 @@ class Reader:
             for command in commands(text):
                 self._do(command, block)
 
-    def _command(self, program: str, arguments: Sequence[str], block: Block) -> list[str]:
+    def _start(self, program: str, arguments: Sequence[str], block: Block) -> subprocess.Popen[str]:
         if program == "streamgauge":
             options = {name: value for name, value in block.options.items() if name not in OPTIONS}
             if arguments[0] == "run":
                 arguments = replaced(arguments, options)
-            return [sys.executable, "-c", MAIN, *arguments]
-        if program == "gauge":
-            return [str(self._gauge), *arguments]
-        found = shutil.which(program)
+            return lab_support.started(self._gauge, self._directory, arguments)
+        found = str(self._gauge) if program == "gauge" else shutil.which(program)
         assert found is not None, f"{block.place}: no program {program}"
-        return [found, *arguments]
-
-    @property
-    def _environment(self) -> dict[str, str]:
-        path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
-        return {**os.environ, "GAUGE": str(self._gauge), "PYTHONPATH": path}
+        return subprocess.Popen(
+            [found, *arguments],
+            cwd=self._directory,
+            env={**os.environ, "GAUGE": str(self._gauge)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def _do(self, command: list[str], block: Block) -> None:
         program, *arguments = command
-        done = subprocess.run(
-            self._command(program, arguments, block),
-            cwd=self._directory,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        with self._start(program, arguments, block) as process:
+            try:
+                told = process.communicate(timeout=120)
+            finally:
+                process.kill()
         ends = [int(status) for status in block.options.get("ends", TOO_BUSY).split(",")]
-        assert done.returncode in ends, f"{block.place}: {' '.join(command)}\n{done.stdout}{done.stderr}"
+        assert process.returncode in ends, f"{block.place}: {' '.join(command)}\n{''.join(told)}"
 
     def _leave_running(self, text: str, block: Block) -> None:
         address = block.options["background"]
         moved = f"127.0.0.1:{free_port()}"
         self._moved[address] = moved
         ((program, *arguments),) = commands(text.replace(address, moved))
-        process = subprocess.Popen(
-            self._command(program, arguments, block),
-            cwd=self._directory,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._stack.callback(process.wait, 30)
+        process = self._stack.enter_context(self._start(program, arguments, block))
         self._stack.callback(process.terminate)
         assert process.stdout is not None
-        self._stack.enter_context(process.stdout)
         assert re.match("ready ", process.stdout.readline()), f"{block.place}: it is not ready"
 
 

@@ -12,7 +12,7 @@ import pytest
 from scipy import special
 from streamgauge.inference.checks import Sample, Verdict
 from streamgauge.inference.claims import Judged, Question, judge
-from streamgauge.inference.contrast import Value
+from streamgauge.inference.contrast import Value, start_variance
 from streamgauge.inference.looks import ALPHA, ROUNDS_MIN, level, spent, told
 from streamgauge.inference.spread import Common, Own, common
 from streamgauge.model.study_file import CheckFile, ClaimFile
@@ -340,6 +340,22 @@ def test_repeats_on_one_start_are_not_taken_for_starts() -> None:
     # Within one start there is no such doubt.
     within = claim(ratio=["0-0", "0-1"], above=1.0, margin=1.01)
     assert judged(shared, [within], fixed=True)[0].verdict is Verdict.holds
+
+
+def test_the_variance_of_starts_is_the_most_likely_one() -> None:
+    random = np.random.default_rng(6)
+    for _ in range(200):
+        noises = random.lognormal(0.0, 1.5, int(random.integers(1, 7)))
+        pairs = [
+            (float((random.lognormal(0.0, 1.0) + noise) * random.gamma(2.0) / 2.0), float(noise))
+            for noise in noises
+        ]
+        logs = np.linspace(-20.0, 0.0, 4001) + np.log(max(found for found, _ in pairs))
+        expected = np.exp(logs)[:, None] + noises
+        surprise = (np.log(expected) + np.array([found for found, _ in pairs]) / expected).sum(axis=1)
+        mine = start_variance(pairs)
+        least = sum(np.log(mine + noise) + found / (mine + noise) for found, noise in pairs)
+        assert least <= surprise.min() + 1e-4
 
 
 def test_variances_that_are_alike_are_pooled_and_others_are_not() -> None:

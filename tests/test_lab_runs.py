@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import prepared
 import psutil
 import pytest
 from lab_doubles import write_gauge
@@ -112,18 +113,18 @@ def start_lab(tmp_path: Path) -> Iterator[StartLab]:
 
     def start(*arguments: str, **environment: str) -> Lab:
         events = tmp_path / f"events-{len(labs)}.jsonl"
-        command = [sys.executable, str(TESTS / "lab_doubles.py"), *arguments]
+        command = [*arguments]
         out = tmp_path / "runs"
         if arguments[0] == "run":
             command += ["--out", str(out), "--events", str(events)]
             if "--system" not in arguments:
                 command += ["--system", "double"]
         path = os.pathsep.join([str(TESTS), str(TESTS.parent / "python")])
-        process = subprocess.Popen(
+        process = prepared.Lab(
+            "lab_doubles",
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
             cwd=tmp_path,
             env={**os.environ, "GAUGE": str(tmp_path / "gauge"), "PYTHONPATH": path, **environment},
         )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 from types import ModuleType
 
 import lanes
 import pytest
+from prepared import Lab
 
 TESTS = Path(__file__).resolve().parent
 SKIPPED = "import pytest\n\ndef test_it():\n    pytest.skip('no broker here')\n"
@@ -190,3 +193,25 @@ def test_a_program_that_fails_fails_the_lane(capsys: pytest.CaptureFixture[str])
     failing = rust_tests.Program("one", (sys.executable, "-c", "print('test result: FAILED.'); exit(101)"))
     assert rust_tests.run(failing) == 101
     assert capsys.readouterr().out.endswith("test result: FAILED.\n")
+
+
+def test_a_prepared_lab_is_a_process_as_any_other(tmp_path: Path) -> None:
+    (tmp_path / "told.py").write_text(
+        "import os, sys\n"
+        "def main():\n"
+        "    print(os.getppid(), os.getcwd(), *sys.argv[1:], os.environ['TOLD'], flush=True)\n"
+        "    sys.stdin.read()\n"
+        "    sys.exit('it ends')\n"
+    )
+    environment = {"PYTHONPATH": str(tmp_path), "TOLD": "so", "PATH": os.environ["PATH"]}
+    for signalled, status, said in ((None, 1, "it ends\n"), (signal.SIGTERM, -signal.SIGTERM, "")):
+        with Lab(
+            "told", ["one", "two"], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=tmp_path, env=environment
+        ) as lab:
+            assert lab.stdout is not None
+            assert lab.stdout.readline() == f"{os.getpid()} {tmp_path} one two so\n"
+            if signalled is not None:
+                lab.send_signal(signalled)
+                assert lab.wait(10) == status
+            assert lab.communicate(timeout=10) == ("", said)
+        assert lab.returncode == status

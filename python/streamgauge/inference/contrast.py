@@ -16,8 +16,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import scipy
-
 from streamgauge.inference.covariate import NONE, SLOPES_FREEDOM, Met, Slope, remainder_of, slope_of, together
 from streamgauge.inference.experience import RUN_SHARE, spread_of
 from streamgauge.inference.looks import ROUNDS_MIN
@@ -28,6 +26,9 @@ EXPERIENCE_FREEDOM = 4.0
 """How much the spreads of experience.py count where a study has too few cells to tell."""
 PAIRS_ALIKE = 4.0 / 3.0
 """Squares of two differences that have a cell in common are correlated by 1/4, and so nearer to each other."""
+LEAST_SHARE = 1e-9
+"""Of the largest variance that was found: what stands for none."""
+EXACT_SHARE, STEPS_MAX = 1e-6, 200
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Spreads:
         ]
         self._starts, self._between = math.nan, experience
         if any(found > 0 for found, _, _ in pairs):
-            self._starts = _start_variance(pairs)
+            self._starts = start_variance([(found, noise) for found, noise, _ in pairs])
             ratios = [Own(None, found / (self._starts + noise), freedom) for found, noise, freedom in pairs]
             # Of few pairs that is told by what it is about to judge, and counts for little. (Experience in its place was wrong of 8 to 12 studies of 100
             # whose starts differ more than it knows.)
@@ -190,18 +191,20 @@ def _differences(one: Row, other: Row) -> list[float]:
     return [one[round_][1] - other[round_][1] for round_ in one if round_ in other]
 
 
-def _start_variance(pairs: Sequence[Sequence[float]]) -> float:
+def start_variance(pairs: Sequence[tuple[float, float]]) -> float:
     """Variance that is added to the noise where two systems are compared, as their starts differ: the most likely one that is the same for all. `pairs`: of two
     systems the variance that was found, and the noise in it."""
-
-    def surprise(log: float) -> float:
-        expected = [math.exp(log) + noise for _, noise, _ in pairs]
-        return sum(math.log(one) + found / one for (found, _, _), one in zip(pairs, expected, strict=True))
-
-    top = math.log(max(found for found, _, _ in pairs))
-    return math.exp(
-        float(scipy.optimize.minimize_scalar(surprise, bounds=(top - 20.0, top), method="bounded").x)
-    )
+    # Fisher's scoring; halfway, so that it does not swing about what it looks for.
+    least = max(found for found, _ in pairs) * LEAST_SHARE
+    variance = max(found for found, _ in pairs)
+    for _ in range(STEPS_MAX):
+        weights = [(variance + noise) ** -2 for _, noise in pairs]
+        beyond = math.fsum(w * (found - noise) for w, (found, noise) in zip(weights, pairs, strict=True))
+        step = (max(beyond / math.fsum(weights), least) - variance) / 2.0
+        variance += step
+        if abs(step) <= EXACT_SHARE * variance:
+            break
+    return variance
 
 
 def _systems(logs: Mapping[str, Row]) -> dict[str, int]:
