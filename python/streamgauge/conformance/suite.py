@@ -218,6 +218,20 @@ class Conformance:
         assert found.level == running.level
         assert found.settings
 
+    def test_it_goes_on_at_another_level_where_that_is_one_of_topics(self) -> None:
+        running, gauge = self.bench.running, self.bench.gauge
+        for level in (*sorted(self.system.levels - {self.bench.level}), self.bench.level):
+            request = SystemRequest(level=level, options=self.options)
+            if not self.system.level_of_topics:
+                with pytest.raises(SystemFailure, match="level_of_topics"):
+                    running.take_level(request)
+                continue
+            running.take_level(request)
+            topic = gauge.create_topic(running.connection, running.topic_plan())
+            found = running.read_back(gauge.describe(running.connection), [topic])
+            assert (running.level, found.level, found.mismatches) == (level, level, ())
+            assert_clean(gauge.load(running.connection, running.acks, topic))
+
     @tries(Feature.DELETION)
     def test_topics_are_created_once_and_deleted(self) -> None:
         running, gauge = self.bench.running, self.bench.gauge
