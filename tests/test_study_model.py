@@ -114,6 +114,16 @@ def test_what_is_wrong_with_the_workload_of_a_cell_is_told_there() -> None:
     told = refused(old, old.replace("{partitions}", "{local}")).splitlines()
     assert len(told) == 4
     assert told[0].startswith("small.yaml:13: cell 'log-sync-1': partitionsPerTopic: ")
+    # What a scale adds to cells is not to blame for what was wrong before.
+    with pytest.raises(InputError) as error:
+        parse_study(
+            TEXT.replace("{messageSize:", "{mesageSize:").replace(
+                "laptop: {", 'laptop: {cells: {"*": {workload: {batch: {linger: 1ms}}}}, '
+            ),
+            "small.yaml",
+            systems(),
+        )
+    assert str(error.value) == "small.yaml:8: unknown key 'mesageSize'; did you mean 'messageSize'?"
     # A key that a cell has itself is its own, also where the study has one.
     told = refused(old, "workload: {messageSize: 1kb}").splitlines()
     assert {one.partition(": ")[0] for one in told} == {"small.yaml:13"}

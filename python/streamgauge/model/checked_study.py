@@ -383,8 +383,13 @@ def _check_own(
             problems.append(study.document.problem(message, (*location, "workload", key)))
             return
     for cell in firsts.values() if own.workload else ():
-        for message in _workload_problems(cell, merged(cell.workload, own.workload)):
-            problems.append(study.document.problem(f"cell '{cell.name}': {message}", (*location, "workload")))
+        # What is wrong without the scale is told where it is.
+        without = _workload_problems(cell, cell.workload)
+        problems.extend(
+            study.document.problem(f"cell '{cell.name}': {message}", (*location, "workload"))
+            for message in _workload_problems(cell, merged(cell.workload, own.workload))
+            if message not in without
+        )
 
 
 def _check_claim(study: Study, claim: ClaimFile, location: Location, problems: list[Problem]) -> None:
