@@ -131,6 +131,8 @@ class Numbers:
         self.sample = sample
         self._cells = cells
         self._spreads: dict[tuple[str, str | None], Spreads] = {}
+        self._found: dict[int, tuple[CheckFile, list[Number | Bounded] | None]] = {}
+        """By what a test is to Python, and the test, so that no other becomes that."""
 
     def _spread(self, figure: str, of: str | None = None) -> Spreads:
         """Of a figure or, with `of`, of its quotient by another of the same trial."""
@@ -145,6 +147,11 @@ class Numbers:
 
     def of(self, test: CheckFile) -> list[Number | Bounded] | None:
         """The test's numbers: one, or of a spread all ratios of two cells; None where one of them is not known."""
+        if id(test) not in self._found:
+            self._found[id(test)] = test, self._of(test)
+        return self._found[id(test)][1]
+
+    def _of(self, test: CheckFile) -> list[Number | Bounded] | None:
         if test.of is not None and len(set(test.cells)) == 1:
             cell = test.cells[0]
             told = quotients(self.sample(cell, test.figure).all, self.sample(cell, test.of).all)

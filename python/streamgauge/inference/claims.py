@@ -128,7 +128,9 @@ def judge(question: Question) -> list[Judged]:
         }
         found = _decided(chances, fixed=question.fixed)
         decided |= {place: (verdict, until) for place, verdict in found.items()}
-    numbers = Numbers(question.cells, sample)
+    if any(one.round > last for found in cache.values() for one in found.all):
+        # Rounds of cells that no claim is about tell something of how much figures vary, too.
+        numbers = Numbers(question.cells, sample)
     error = ALPHA / max(sum(part) - len(decided), 1)
     return [
         _judged(claim, tests, decided.get(place), numbers, question, error, sum(part))

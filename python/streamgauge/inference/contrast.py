@@ -16,6 +16,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from streamgauge.inference.covariate import NONE, SLOPES_FREEDOM, Met, Slope, remainder_of, slope_of, together
 from streamgauge.inference.experience import RUN_SHARE, spread_of
 from streamgauge.inference.looks import ROUNDS_MIN
@@ -104,20 +106,18 @@ class Spreads:
             for cell, row in logs.items()
         }
         experience = Common(2.0 * prior, EXPERIENCE_FREEDOM)
-        own = {
-            frozenset(two): self._evened(_variance(_differences(logs[two[0]], logs[two[1]])))
-            for two in itertools.combinations(logs, 2)
-        }
-        within = [Own(self._systems[min(two)], *found) for two, found in own.items() if self._is_one(two)]
+        every = _apart(logs, self.slope.inflation)
+        inside = [one for one in every if self._is_one(*one.cells)]
+        within = [Own(self._systems[one.cells[0]], one.variance, one.freedom) for one in inside]
         # Of a system of one cell nothing is known within a start; it is taken to be as the others are.
         within += [Own(system, 0.0, 0.0) for system in self._systems.values()]
         self._within = common(within, experience, PAIRS_ALIKE)
-        self._noise = self._noises(own)
+        self._noise = self._noises(inside)
         between: dict[frozenset[int], list[tuple[float, float, float]]] = {}
-        for two, (variance, freedom) in own.items():
-            if freedom > 0 and not self._is_one(two):
-                systems = frozenset(self._systems[cell] for cell in two)
-                between.setdefault(systems, []).append((variance, self._noise_of(two), freedom))
+        for one in every:
+            if one.freedom > 0 and not self._is_one(*one.cells):
+                systems = frozenset(self._systems[cell] for cell in one.cells)
+                between.setdefault(systems, []).append((one.variance, self._noise_of(one.cells), one.freedom))
         # All pairs of two systems' cells have their starts in common: together they tell as much as one.
         pairs = [
             [statistics.fmean(column) for column in zip(*found, strict=True)] for found in between.values()
@@ -136,22 +136,18 @@ class Spreads:
         variance, freedom = found
         return variance * self.slope.inflation, freedom
 
-    def _noises(self, own: Mapping[frozenset[str], tuple[float, float]]) -> dict[str, float]:
+    def _noises(self, inside: Iterable[Apart]) -> dict[str, float]:
         """Of each cell the variance from round to round, beside what its start does: from its differences from the others of its system."""
-        told = {
-            two: self._within[self._systems[min(two)]].moderate(*found)[0]
-            for two, found in own.items()
-            if self._is_one(two)
-        }
+        told: dict[int, list[tuple[tuple[str, str], float]]] = {}
+        for one in inside:
+            system = self._systems[one.cells[0]]
+            moderated = self._within[system].moderate(one.variance, one.freedom)[0]
+            told.setdefault(system, []).append((one.cells, moderated))
         noises = {}
         for cell, system in self._systems.items():
             usual = self._within[system].variance / 2.0
-            mine = [variance for two, variance in told.items() if cell in two]
-            others = [
-                variance
-                for two, variance in told.items()
-                if self._systems[min(two)] == system and cell not in two
-            ]
+            mine = [variance for two, variance in told.get(system, ()) if cell in two]
+            others = [variance for two, variance in told.get(system, ()) if cell not in two]
             # Each difference has the cell's own variance and another's; those among the others tell how much that is. A quiet one among loud ones may be quiet
             # by chance.
             louder = statistics.fmean(mine) - statistics.fmean(others) / 2.0 if others else usual
@@ -162,9 +158,9 @@ class Spreads:
     def _noise_of(self, two: Iterable[str]) -> float:
         return sum(self._noise[cell] for cell in two)
 
-    def _is_one(self, two: Iterable[str]) -> bool:
+    def _is_one(self, one: str, other: str) -> bool:
         """Whether cells are of one system."""
-        return len({self._systems[cell] for cell in two}) == 1
+        return self._systems[one] == self._systems[other]
 
     def alone(self, cell: str) -> Common:
         """Of the logarithm of a cell's figure."""
@@ -172,7 +168,7 @@ class Spreads:
 
     def of(self, one: str, other: str) -> Common:
         """Of the difference of two cells' logarithms within a round."""
-        if self._is_one((one, other)):
+        if self._is_one(one, other):
             return self._within[self._systems[one]]
         if math.isnan(self._starts):
             return self._limited(self._between)
@@ -187,8 +183,39 @@ Row = Mapping[int, tuple[int, float]]
 """Of a cell: round -> start and logarithm."""
 
 
-def _differences(one: Row, other: Row) -> list[float]:
-    return [one[round_][1] - other[round_][1] for round_ in one if round_ in other]
+@dataclass(frozen=True)
+class Apart:
+    """Two cells, and the variance of the difference of their logarithms within rounds."""
+
+    cells: tuple[str, str]
+    variance: float
+    freedom: float
+    """0 with fewer than two rounds that both have."""
+
+
+def _apart(rows: Mapping[str, Row], inflation: float) -> list[Apart]:
+    """Of all pairs of cells, with variances so many times as they were found. At once: a study of 30 cells has 435 of them, at each look and of each figure."""
+    rounds = {
+        round_: at for at, round_ in enumerate(dict.fromkeys(itertools.chain.from_iterable(rows.values())))
+    }
+    logs = np.full((len(rows), len(rounds)), np.nan)
+    for values, row in zip(logs, rows.values(), strict=True):
+        for round_, (_, log) in row.items():
+            values[rounds[round_]] = log
+    first, second = np.triu_indices(len(rows), 1)
+    differences = logs[first] - logs[second]
+    both = ~np.isnan(differences)
+    # From the largest of each pair, so that those that are all alike have a variance of 0 and not of a rounding.
+    beside = differences - np.fmax.reduce(differences, axis=1, initial=-np.inf)[:, None]
+    counts = both.sum(axis=1)
+    means = np.where(both, beside, 0.0).sum(axis=1) / np.maximum(counts, 1)
+    squares = np.where(both, beside - means[:, None], 0.0) ** 2
+    freedom = np.maximum(counts - 1, 0)
+    variances = squares.sum(axis=1) / np.maximum(freedom, 1)
+    return [
+        Apart(two, inflation * float(variance), float(free))
+        for two, variance, free in zip(itertools.combinations(rows, 2), variances, freedom, strict=True)
+    ]
 
 
 def start_variance(pairs: Sequence[tuple[float, float]]) -> float:

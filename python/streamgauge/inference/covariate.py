@@ -99,10 +99,12 @@ def slope_of(trials: Sequence[Met]) -> Slope:
         return NONE
     cells = {cell: at for at, cell in enumerate(dict.fromkeys(one.cell for one in trials))}
     starts = {start: at for at, start in enumerate(dict.fromkeys(one.start for one in trials))}
+    both = np.array([[one.taken, one.log] for one in trials])
+    if len(trials) * both[:, 0].var() < FREEDOM_MIN * TAKEN_MIN**2:
+        return NONE
     common = np.zeros((len(trials), len(cells) + len(starts)))
     for row, one in zip(common, trials, strict=True):
         row[cells[one.cell]] = row[len(cells) + starts[one.start]] = 1.0
-    both = np.array([[one.taken, one.log] for one in trials])
     fitted, _, rank, _ = np.linalg.lstsq(common, both, rcond=None)
     freedom = len(trials) - int(rank)
     shares, logs = (both - common @ fitted).T
