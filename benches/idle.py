@@ -14,13 +14,13 @@ import json
 import math
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-LAB = Path(sys.executable).with_name("streamgauge")
+from lab_runs import LAB
+
 COLUMNS = ("p50, ms", "p99, ms", "gauge, us/msg", "system, us/msg", "disturbed, %")
 
 

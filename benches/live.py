@@ -27,10 +27,10 @@ from typing import Any
 
 import httpx
 import psutil
+from lab_runs import LAB
 from streamgauge.analysis.intervals import read_resources
 from streamgauge.vocabulary.gauge_binary import find_gauge, ready_address
 
-LAB = [sys.executable, "-c", "from streamgauge.cli.app import main; main()"]
 GOAL_CORES = 0.03
 FIGURES = ("publish_ms.p50", "publish_ms.p99", "publish_rate_msgs_s", "cpu.workers_us_per_msg")
 
@@ -109,7 +109,7 @@ def run(asked: Asked, agent: tuple[str, psutil.Process], *, watched: bool) -> di
     more = ["--live", "--metrics", "127.0.0.1:0", "--agents", address] if watched else []
     before_s, began_s = used_s(process), time.monotonic()
     lab = subprocess.Popen(
-        [*LAB, "run", "--system", "gauge-log", "--connect", asked.log, *load, *out, *more],
+        [str(LAB), "run", "--system", "gauge-log", "--connect", asked.log, *load, *out, *more],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

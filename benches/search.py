@@ -14,10 +14,11 @@ import json
 import os
 import random
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from lab_runs import LAB
 
 MESSAGE_BYTES = 10_000
 ADDED_SHARE = 0.01
@@ -36,9 +37,7 @@ def search(directory: Path, limit_mb_s: float, width: float) -> dict[str, Any]:
     (directory / "w.yaml").write_text(WORKLOAD.format(width=width), encoding="utf-8")
     (directory / "s.yaml").write_text(f"system: gauge-log\nlimit_mb_s: {limit_mb_s}\n", encoding="utf-8")
     command = [
-        sys.executable,
-        "-c",
-        "from streamgauge.cli.app import main; main()",
+        str(LAB),
         "run",
         "w.yaml",
         "--system",

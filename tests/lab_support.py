@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from typing import Any
 from prepared import Lab
 
 ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = "from streamgauge.cli.app import main; main()"
+COMMAND = (sys.executable, "-c", PROGRAM)
+"""`streamgauge` as a program that is started, where what starting it does is part of what is tested."""
 
 
 def lab(

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import UnionType
 from typing import get_args, get_origin
 
+import lab_support
 import pytest
 from costs import cpu_s
 from pydantic import BaseModel
@@ -21,7 +22,6 @@ from streamgauge.model.result_quiet import QuietLatency
 from streamgauge.systems.support.cache import cache_root
 from streamgauge.vocabulary.figures import RESULT_FIGURES
 
-PROGRAM = "from streamgauge.cli.app import main; main()"
 ANSWER_LIBRARIES = 4.0
 """CPU of an answer, over that of a Python which loads two libraries that it needs in any case. It is 1.6 to 2.1 times as much."""
 LIBRARIES = "import pydantic, typer"
@@ -43,7 +43,7 @@ def offered(line: str, directory: Path, **environment: str) -> list[str]:
     """What is offered where the line ends, as bash asks for it."""
     parts = line.split(" ")
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [*lab_support.COMMAND],
         cwd=directory,
         env={
             **os.environ,
@@ -136,7 +136,7 @@ def test_every_workload_is_offered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_script(tmp_path: Path, shell: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "--show-completion", shell],
+        [*lab_support.COMMAND, "--show-completion", shell],
         env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
         cwd=tmp_path,
         capture_output=True,
@@ -149,7 +149,7 @@ def test_each_shell_gets_its_script(tmp_path: Path, shell: str) -> None:
 def test_a_real_bash_completes_once_it_is_installed(tmp_path: Path) -> None:
     program = tmp_path / "bin" / "streamgauge"
     program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\n{PROGRAM}\n")
+    program.write_text(f"#!{sys.executable}\n{lab_support.PROGRAM}\n")
     program.chmod(0o755)
     path = f"{program.parent}:{os.environ['PATH']}"
     environment = {**os.environ, "HOME": str(tmp_path), "PATH": path, "STREAMGAUGE_CACHE": str(tmp_path)}
@@ -194,7 +194,7 @@ def cpu_s_of(programs: Callable[[], object]) -> float:
 
 
 def test_nothing_heavy_is_loaded_for_it(tmp_path: Path) -> None:
-    told = f"import atexit, sys; atexit.register(lambda: print(*(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)); {PROGRAM}"
+    told = f"import atexit, sys; atexit.register(lambda: print(*(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)); {lab_support.PROGRAM}"
     done = subprocess.run(
         [sys.executable, "-c", told],
         cwd=tmp_path,

@@ -12,12 +12,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lab_support
 import psutil
 import pyarrow.parquet as pq
 import pytest
@@ -34,7 +34,6 @@ ABOVE_MS = (100, 500, 900)
 # tenth of a core for the rate itself.
 CATCHES_UP = 2
 pytestmark = pytest.mark.usefixtures("one_probe")
-LAB = [sys.executable, "-c", "from streamgauge.cli.app import main; main()"]
 
 
 def events(path: Path, lab: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
@@ -67,7 +66,8 @@ def run_with_a_stall(
 ) -> tuple[Path, float]:
     """A run whose broker stands still for a second in the middle: its directory, and how long the broker stood."""
     log = out / "events.jsonl"
-    command = [*LAB, "run", workload, "--system", system, "--rate", str(RATE), "--quiet-limit", "1"]
+    load = ["--rate", str(RATE), "--quiet-limit", "1"]
+    command = [*lab_support.COMMAND, "run", workload, "--system", system, *load]
     command += [
         "--duration",
         f"{DURATION_S[system]}s",

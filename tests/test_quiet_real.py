@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -137,9 +136,8 @@ def test_without_the_right_to_real_time_priority_nothing_is_claimed(gauge: Path,
         "--no-new-privs",
     ]
     environment = {"PYTHONPATH": str(lab_support.ROOT / "python"), "GAUGE": str(gauge)}
-    program = [sys.executable, "-c", "from streamgauge.cli.app import main; main()"]
     done = subprocess.run(
-        [*command, "prlimit", "--rtprio=0", *program, *LOAD, "--duration", "3s"],
+        [*command, "prlimit", "--rtprio=0", *lab_support.COMMAND, *LOAD, "--duration", "3s"],
         cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stderr
@@ -176,11 +174,10 @@ def why_not(gauge: Path, directory: Path, files: dict[str, str]) -> str:
         for name, text in files.items():
             (double / name).write_text(text)
         command = ["unshare", "-m", "sh", "-c", f'mount --bind {double} /sys/fs/cgroup && exec "$@"', "sh"]
-    program = [sys.executable, "-c", "from streamgauge.cli.app import main; main()"]
     load = ("run", "--rate", "500", "--warmup", "1s", "--duration", "1s")
     environment = {**os.environ, "PYTHONPATH": str(lab_support.ROOT / "python"), "GAUGE": str(gauge)}
     done = subprocess.run(
-        [*command, *program, *load], cwd=directory, env=environment, capture_output=True, text=True, timeout=120, check=False,
+        [*command, *lab_support.COMMAND, *load], cwd=directory, env=environment, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     if group is not None:
         group.rmdir()

@@ -13,6 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
+import lab_support
 import pytest
 from lab_doubles import DoubleSystem
 from streamgauge.model.feature import Feature
@@ -25,7 +26,6 @@ from streamgauge.systems.registry import Systems, systems
 from streamgauge.vocabulary.errors import InputError, SystemInputError
 
 ROOT = Path(__file__).resolve().parent.parent
-LAB = "from streamgauge.cli.app import main; main()"
 OURS = ["gauge-log", "kafka", "nats", "pulsar", "rabbitmq"]
 
 
@@ -109,7 +109,7 @@ def test_a_name_that_is_there_twice_is_nobodys(tmp_path: Path, found: Callable[[
 
 def test_the_list_tells_of_those_that_cannot_be_had(tmp_path: Path) -> None:
     distribution(tmp_path, "odd-systems", "odd = none_such:Odd")
-    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['streamgauge', 'systems', 'list']; {LAB}"
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['streamgauge', 'systems', 'list']; {lab_support.PROGRAM}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert list(lines) == sorted([*OURS, "odd"])

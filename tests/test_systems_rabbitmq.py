@@ -7,10 +7,10 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import lab_support
 import pytest
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.rabbitmq import settings
@@ -20,7 +20,6 @@ from streamgauge.systems.support import processes
 from streamgauge.vocabulary.errors import SystemInputError
 from streamgauge.vocabulary.levels import Level
 
-LAB = [sys.executable, "-c", "from streamgauge.cli.app import main; main()"]
 needs_server = pytest.mark.skipif(installed_version() is None, reason="rabbitmq-server is not installed")
 
 
@@ -206,7 +205,8 @@ def test_a_short_trial_is_valid_and_its_audit_clean(
 ) -> None:
     system = tmp_path / "rabbit.yaml"
     system.write_text(json.dumps({"name": "rabbit", "system": "rabbitmq"} | options), encoding="utf-8")
-    command = [*LAB, "run", "1-topic-16-partitions-100b", "--system", str(system), "--durability", level]
+    command = [*lab_support.COMMAND, "run", "1-topic-16-partitions-100b", "--system", str(system)]
+    command += ["--durability", level]
     command += [
         "--rate",
         "2000",
