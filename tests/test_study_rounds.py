@@ -128,6 +128,10 @@ def test_many_open_claims_are_told_in_two_sentences(monkeypatch: pytest.MonkeyPa
         "more time would tell, with --resume --budget TIME: soon (2m); late (10m)",
         "too near to what is asked, or too noisy or disturbed here, for any number of rounds that one would wait for: never; not",
     ]
+    many = told(*(named(f"n{rounds}", rounds) for rounds in range(9, 3, -1)))
+    assert many == [
+        "more time would tell, with --resume --budget TIME: n4 (2m); n5 (4m); n6 (6m); n7 (8m); 2 more (10m to 12m)"
+    ]
     few = told(replace(claims[2], reason="there are many"))
     assert few == ["soon (there are many; about 1 more round, 2m, would decide it: --resume --budget 2m)"]
 

@@ -108,7 +108,7 @@ def test_claims_that_a_scale_has_no_cells_for_are_counted_apart(
     study = parse_study(TEXT.replace("claims:\n", f"claims:\n{more}"), "small.yaml", systems())
     was = outcome(tmp_path, plan_study(study, Wishes(scale="quick", seed=7), MACHINE))
     count = "1 more is" if many == 1 else f"{many} more are"
-    assert counted(was) == f"1 of 1 claim decided: 1 shown here; {count} not part of scale quick"
+    assert counted(was) == f"1 of 1 claim decided here: 1 shown; {count} not part of scale quick"
     assert found(was) == [
         ("Shown here", ["fsync costs"]),
         ("Not part of scale quick", [named]),

@@ -25,6 +25,8 @@ TITLES = {
 BOUND = "the interval contains the bound"
 NAMED_MAX = 3
 """Of claims that are not part of a scale, or open; of more the reasons stand with the claims, below what was found."""
+SOONEST = 4
+"""So many of those that more time decides are named, where there are more: a reader wants what was found on one screen."""
 
 
 def tone_of(verdict: Verdict) -> str:
@@ -41,9 +43,11 @@ def counted(outcome: StudyOutcome) -> str:
     unasked = len(outcome.claims) - len(outcome.asked)
     decided = sum(verdict.decided for verdict in verdicts)
     each = ", ".join(
-        f"{verdicts.count(verdict)} {TITLES[verdict].lower()}" for verdict in Verdict if verdict in verdicts
+        f"{verdicts.count(verdict)} {TITLES[verdict].lower().removesuffix(' here')}"
+        for verdict in Verdict
+        if verdict in verdicts
     )
-    told = f"{decided} of {plural(len(verdicts), 'claim')} decided: {each or 'none'}"
+    told = f"{decided} of {plural(len(verdicts), 'claim')} decided here: {each or 'none'}"
     if outside:
         told += f"; {outside} more {'is' if outside == 1 else 'are'} not part of scale {outcome.plan.scale}"
     return f"{told} ({unasked} more need cells that were not asked for)" if unasked else told
@@ -88,8 +92,11 @@ def _briefly(outcome: StudyOutcome, open_: Sequence[Judged]) -> list[str]:
     never = [name for minutes, name in prices if math.isinf(minutes)]
     told = []
     if wanted:
-        each = "; ".join(f"{name} ({format_duration(60.0 * minutes)})" for minutes, name in wanted)
-        told.append(f"more time would tell, with --resume --budget TIME: {each}")
+        each = [f"{name} ({_time(minutes)})" for minutes, name in wanted]
+        if len(each) > SOONEST:
+            longest = dict.fromkeys(_time(minutes) for minutes, _ in (wanted[SOONEST], wanted[-1]))
+            each[SOONEST:] = [f"{len(each) - SOONEST} more ({' to '.join(longest)})"]
+        told.append(f"more time would tell, with --resume --budget TIME: {'; '.join(each)}")
     if never:
         told.append(
             f"too near to what is asked, or too noisy or disturbed here, for any number of rounds that one would wait for: {'; '.join(never)}"
@@ -138,8 +145,12 @@ def price(outcome: StudyOutcome, judged: Judged) -> str:
     text = f"about {plural(more, 'more round')}"
     if not outcome.plan.rounds:
         return f"{text} {would}"
-    time = format_duration(60.0 * _minutes(outcome, judged))
+    time = _time(_minutes(outcome, judged))
     return f"{text}, {time}, {would}: --resume --budget {time}"
+
+
+def _time(minutes: float) -> str:
+    return format_duration(60.0 * minutes)
 
 
 def _minutes(outcome: StudyOutcome, judged: Judged) -> float:
