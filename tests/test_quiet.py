@@ -30,8 +30,9 @@ from streamgauge.analysis.quiet_limits import (
     quiet_blocks,
     surely_more,
 )
-from streamgauge.analysis.quiet_verdict import Word, own_lateness, verdict
+from streamgauge.analysis.quiet_verdict import own_lateness, verdict
 from streamgauge.model.messages import Interval
+from streamgauge.model.result_quiet import Word
 from streamgauge.runner.load import worth_s
 from streamgauge.vocabulary.histograms import OURS, Histogram, empty, recorded
 

@@ -35,7 +35,7 @@ def quiet_latency(p99: Bounded) -> QuietLatency:
 
 
 def told(
-    sample: TrialResult, word: Word, p99: Bounded, *, system: str = "kafka", came_ms: float = 40.0
+    sample: TrialResult, word: str, p99: Bounded, *, system: str = "kafka", came_ms: float = 40.0
 ) -> TrialResult:
     """A trial of that word, whose p99 came as 40 ms."""
     came = Latency(p50=1.0, p99=came_ms, max=90.0, count=1000)
@@ -50,7 +50,12 @@ def told(
         end_to_end_ms=latency,
     )
     validity = sample.validity.model_copy(
-        update={"word": word, "valid": word in ("valid", "disturbed"), "conclusion": "Told.", "reasons": []}
+        update={
+            "word": Word(word),
+            "valid": word in ("valid", "disturbed"),
+            "conclusion": "Told.",
+            "reasons": [],
+        }
     )
     return sample.model_copy(
         update={
@@ -80,7 +85,7 @@ BOUNDS = Bounded(at_least=6.0, at_most=30.0, why="Too little quiet time.")
     ],
 )
 def test_what_stands_of_a_latency(
-    sample: TrialResult, word: Word, p99: Bounded, expected: float | None
+    sample: TrialResult, word: str, p99: Bounded, expected: float | None
 ) -> None:
     trial = told(sample, word, p99)
     assert figure(trial, "publish_ms.p99") == expected

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from streamgauge.analysis.quiet import QuietInterval
 from streamgauge.analysis.quiet_bounds import Told
 from streamgauge.analysis.quiet_check import Attraction, Kind
 from streamgauge.model.percentiles import NS_PER_MS
+from streamgauge.model.result_quiet import Word
 from streamgauge.vocabulary.bounds import DISTURBED_SHARE_MAX
 from streamgauge.vocabulary.format import joined, percent, trimmed
 from streamgauge.vocabulary.histograms import Histogram, merge
@@ -18,15 +18,6 @@ from streamgauge.vocabulary.histograms import Histogram, merge
 TOUCHED = 0.1
 """A percentile is moved by disturbance where this part of what lies above it may be of disturbed time."""
 BLURRED = " Part of that may be the kernel's work for the system itself, which could not be told from it (CAP_PERFMON lets the workers see it)."
-
-
-class Word(StrEnum):
-    """What a trial is worth."""
-
-    valid = "valid"
-    disturbed = "disturbed"
-    bounds_only = "bounds only"
-    invalid = "invalid"
 
 
 @dataclass(frozen=True)

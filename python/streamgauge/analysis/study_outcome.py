@@ -173,7 +173,7 @@ class StudyOutcome:
         return [
             one
             for one in self._at_its_rate(cell)
-            if one.result.validity.valid or one.result.validity.called == "bounds only"
+            if one.result.validity.valid or one.result.validity.bounds_only
         ]
 
     def _why_no_figure(self, cell: str, figure: str) -> str:

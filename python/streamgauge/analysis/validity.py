@@ -16,18 +16,13 @@ from streamgauge.analysis.lateness import Lateness, allowed_ms, hidden_ms
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
 from streamgauge.analysis.quiet_check import Attraction, Kind
 from streamgauge.analysis.quiet_measured import Quiet
-from streamgauge.analysis.quiet_verdict import (
-    OwnLateness,
-    Verdict,
-    Word,
-    own_lateness,
-    verdict,
-)
+from streamgauge.analysis.quiet_verdict import OwnLateness, Verdict, own_lateness, verdict
 from streamgauge.analysis.shortage import Shortage, allowance_msgs, needed_shares, shortage, target_msgs
 from streamgauge.model.result import Audit, Durability, Steadiness, Validity
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency
 from streamgauge.model.result_machine import Cpu, Lane, Share
+from streamgauge.model.result_quiet import Word
 from streamgauge.model.result_special import Probe, Search
 from streamgauge.vocabulary.bounds import (
     ACHIEVED_SHARE_MIN,

@@ -120,9 +120,19 @@ class Validity(Model):
     @property
     def called(self) -> Word:
         """The word; where it contradicts `valid`, as only a result can that others wrote, that counts."""
-        if self.word is None or self.valid != (self.word in ("valid", "disturbed")):
-            return "valid" if self.valid else "invalid"
+        if self.word is None or self.valid != (self.word in (Word.valid, Word.disturbed)):
+            return Word.valid if self.valid else Word.invalid
         return self.word
+
+    @property
+    def bounds_only(self) -> bool:
+        """Whether no figure stands, and bounds do."""
+        return self.called == Word.bounds_only
+
+    @property
+    def not_as_it_came(self) -> bool:
+        """Whether something else stands than the figures as they came: those of quiet time, or bounds."""
+        return self.called in (Word.disturbed, Word.bounds_only)
 
 
 class Steadiness(Model):
@@ -303,7 +313,7 @@ class TrialResult(Model):
         came: float = getattr(self, name)
         msgs_s: float = getattr(self, name.replace("_mb_s", "_msgs_s"))
         quiet: Bounded | None = getattr(self.quiet, name.replace("_mb_s", "_msgs_s"), None)
-        if self.validity.called != "disturbed" or quiet is None or quiet.value is None or not msgs_s:
+        if self.validity.called != Word.disturbed or quiet is None or quiet.value is None or not msgs_s:
             return came
         return came * quiet.value / msgs_s
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Literal
 
 from pydantic import Field
 
 from streamgauge.model.result_base import Model
 
-Word = Literal["valid", "disturbed", "bounds only", "invalid"]
-"""What a trial is worth."""
+
+class Word(StrEnum):
+    """What a trial is worth."""
+
+    valid = "valid"
+    disturbed = "disturbed"
+    bounds_only = "bounds only"
+    invalid = "invalid"
 
 
 class Bounded(Model):

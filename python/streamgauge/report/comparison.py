@@ -64,7 +64,7 @@ def warnings(found: Comparison) -> list[str]:
     notes = []
     for name, cell in (("base", base), ("other", other)):
         if not cell.valid:
-            bounded = any(trial.validity.called == "bounds only" for trial in cell.trials)
+            bounded = any(trial.validity.bounds_only for trial in cell.trials)
             notes.append(f"{name}: {'bounds only' if bounded else 'no valid trial'}")
         if cell.lost:
             notes.append(f"{name}: {plural(cell.lost, 'acknowledged message')} lost")

@@ -169,11 +169,11 @@ def _findings(trial: TrialResult, audit: words.Verdict) -> Iterator[Finding]:
     """All but that it is valid."""
     for reason in trial.validity.reasons:
         yield Finding("bad", "Invalid", reason, anchor=further.reason(trial, reason))
-    called = trial.validity.called
-    if called in ("disturbed", "bounds only"):
+    if trial.validity.not_as_it_came:
         told = f"{trial.validity.conclusion} {quiet_words.quiet_sentence(trial)}".strip()
         anchor = further.conclusion(trial)
-        yield Finding("warn" if called == "bounds only" else "good", called.capitalize(), told, anchor=anchor)
+        tone: words.Tone = "warn" if trial.validity.bounds_only else "good"
+        yield Finding(tone, trial.validity.called.capitalize(), told, anchor=anchor)
     elif trial.quiet is not None and (told := quiet_words.quiet_sentence(trial)):
         yield Finding("good" if trial.quiet.watched else "warn", "The machine", told)
     yield Finding(audit.tone, "Audit", audit.sentence, anchor=further.audit(trial))

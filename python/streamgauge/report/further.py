@@ -16,7 +16,7 @@ def reason(trial: TrialResult, said: str) -> str:
 
 def conclusion(trial: TrialResult) -> str | None:
     """The anchor of what a trial on a disturbed machine is worth; None for any other trial."""
-    if trial.validity.called not in ("disturbed", "bounds only"):
+    if not trial.validity.not_as_it_came:
         return None
     return troubleshooting.of_conclusion(trial.validity.conclusion)
 

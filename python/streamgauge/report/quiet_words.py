@@ -89,7 +89,7 @@ def _disturbed(quiet: QuietTime) -> str:
 
 def as_it_came(trial: TrialResult) -> str:
     """The figures that the machine is in, where others stand; empty elsewhere."""
-    if trial.validity.called not in ("disturbed", "bounds only"):
+    if not trial.validity.not_as_it_came:
         return ""
     parts = [
         f"{title} p50 {milliseconds(came.p50)}, p99 {milliseconds(came.p99)} ms"

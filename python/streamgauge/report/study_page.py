@@ -122,8 +122,8 @@ def _notices(outcome: StudyOutcome) -> list[str]:
             f"{left} of {plural(len(outcome.plan.trials), 'trial')} not run yet: streamgauge study {outcome.plan.study} --resume"
         )
     measured = [one.result for one in outcome.trials if not outcome.heats(one.result)]
-    invalid = [one for one in measured if not one.validity.valid and one.validity.called != "bounds only"]
-    bounded = [one for one in measured if one.validity.called == "bounds only"]
+    invalid = [one for one in measured if one.validity.called == "invalid"]
+    bounded = [one for one in measured if one.validity.bounds_only]
     if bounded:
         count = plural(len(bounded), "trial")
         told.append(

@@ -235,7 +235,7 @@ def _print_remarks(results: Sequence[TrialResult], console: Console) -> None:
         prefix = f"trial {trial.trial} ({words.system_name(trial)}): " if several else ""
         for reason in trial.validity.reasons:
             grid.add_row(Text("invalid", style=STYLES["bad"]), Text(prefix + reason))
-        if trial.validity.called in ("disturbed", "bounds only"):
+        if trial.validity.not_as_it_came:
             told = (
                 trial.validity.conclusion,
                 quiet_words.quiet_sentence(trial),

@@ -184,7 +184,7 @@ def validity(trial: TrialResult) -> Verdict:
     if called == "invalid":
         return Verdict("INVALID", " ".join(trial.validity.reasons), "bad")
     if called != "valid":
-        return Verdict(called, trial.validity.conclusion, "warn" if called == "bounds only" else "good")
+        return Verdict(called, trial.validity.conclusion, "warn" if trial.validity.bounds_only else "good")
     label = trial.steadiness.label
     if label == "steady":
         return Verdict("valid", "Valid and steady.", "good")
@@ -208,7 +208,7 @@ def cell_validity(cell: Cell) -> Verdict:
             )
             return Verdict(f"{valid}/{valid} valid, {disturbed} disturbed", sentence, "good")
         return Verdict(f"{valid}/{valid} valid", f"{capital(every(valid, 'trial'))} are valid.", "good")
-    bounded = sum(trial.validity.called == "bounds only" for trial in cell.trials)
+    bounded = sum(trial.validity.bounds_only for trial in cell.trials)
     tone: Tone = "warn" if valid or bounded else "bad"
     word = f"{valid}/{len(cell.trials)} valid" if valid else "bounds only" if bounded else "INVALID"
     is_valid = "is" if valid == 1 else "are"
@@ -349,7 +349,7 @@ def verdict(results: Sequence[TrialResult]) -> Verdict:
     if not results:
         return Verdict("no trial", "No trial has a result.", "bad")
     invalid = sum(trial.validity.called == "invalid" for trial in results)
-    bounded = sum(trial.validity.called == "bounds only" for trial in results)
+    bounded = sum(trial.validity.bounds_only for trial in results)
     disturbed = sum(trial.validity.called == "disturbed" for trial in results)
     verdicts = [audit(trial.audit) for trial in results]
     unaudited = sum(found.word == "none" for found in verdicts)
