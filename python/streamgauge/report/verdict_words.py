@@ -26,7 +26,7 @@ BOUND = "the interval contains the bound"
 NAMED_MAX = 3
 """Of claims that are not part of a scale, or open; of more the reasons stand with the claims, below what was found."""
 SOONEST = 4
-"""So many of those that more time decides are named, where there are more: a reader wants what was found on one screen."""
+"""So many of those that more time decides are named, where there are at least two more: a reader wants what was found on one screen."""
 
 
 def tone_of(verdict: Verdict) -> str:
@@ -93,9 +93,9 @@ def _briefly(outcome: StudyOutcome, open_: Sequence[Judged]) -> list[str]:
     told = []
     if wanted:
         each = [f"{name} ({_time(minutes)})" for minutes, name in wanted]
-        if len(each) > SOONEST:
-            longest = dict.fromkeys(_time(minutes) for minutes, _ in (wanted[SOONEST], wanted[-1]))
-            each[SOONEST:] = [f"{len(each) - SOONEST} more ({' to '.join(longest)})"]
+        if len(each) > SOONEST + 1:
+            span = dict.fromkeys(_time(minutes) for minutes, _ in (wanted[SOONEST], wanted[-1]))
+            each[SOONEST:] = [f"{len(each) - SOONEST} more ({' to '.join(span)})"]
         told.append(f"more time would tell, with --resume --budget TIME: {'; '.join(each)}")
     if never:
         told.append(
