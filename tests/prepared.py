@@ -7,6 +7,7 @@ its CPU) is as with one that was started. What a start itself does is tested wit
 from __future__ import annotations
 
 import array
+import atexit
 import ctypes
 import functools
 import gc
@@ -101,6 +102,7 @@ class Server:
                 pass_fds=[other.fileno()],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(PATH)},
             )
+        atexit.register(self._close)
         self._lock = threading.Lock()
         self._prctl = ctypes.CDLL(None, use_errno=True).prctl
 
@@ -117,6 +119,11 @@ class Server:
             finally:
                 self._adopt(False)
         return int(number)
+
+    def _close(self) -> None:
+        self._asked.close()
+        self._process.kill()
+        self._process.wait()
 
     def _adopt(self, orphans: bool) -> None:
         if self._prctl(SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0):
