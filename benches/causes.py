@@ -212,7 +212,7 @@ def measure(name: str, how: str, cause: str, seconds: int, seed: str) -> dict[st
             f"{seconds}s",
         ]
         command = [
-            str(LAB),
+            LAB,
             "run",
             *load,
             *under.words,

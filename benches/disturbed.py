@@ -94,7 +94,7 @@ class Bench:
             load = {"--rate": self.rate, "--duration": f"{self.seconds}s", "--warmup": warmup}
             load |= dict(zip(arguments[::2], arguments[1::2], strict=True))
             events = Path(out) / "events.jsonl"
-            command = [*within, str(LAB), "run", "--system", system, *itertools.chain(*load.items())]
+            command = [*within, LAB, "run", "--system", system, *itertools.chain(*load.items())]
             process = subprocess.Popen(
                 [*command, "--out", out, "--events", str(events)],
                 stdout=subprocess.DEVNULL,

@@ -30,7 +30,7 @@ def measure(system: str, rate: str, seconds: int, idle: str) -> list[float]:
         # A broker whose JVM compiles is another one.
         warmup = "3s" if system in ("gauge-log", "nats") else "auto:90s"
         load = ["--rate", rate, "--duration", f"{seconds}s", "--warmup", warmup]
-        command = [str(LAB), "run", "--system", system, *load, "--idle", idle, "--out", out]
+        command = [LAB, "run", "--system", system, *load, "--idle", idle, "--out", out]
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         path = next(Path(out).glob("*/trials/001/result.json"))
         found: dict[str, Any] = json.loads(path.read_text("utf-8"))

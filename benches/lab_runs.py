@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-LAB = Path(sys.executable).with_name("streamgauge")
+LAB = str(Path(sys.executable).with_name("streamgauge"))
 
 
 def measures(process: subprocess.Popen[Any], events: Path) -> bool:

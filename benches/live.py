@@ -109,7 +109,7 @@ def run(asked: Asked, agent: tuple[str, psutil.Process], *, watched: bool) -> di
     more = ["--live", "--metrics", "127.0.0.1:0", "--agents", address] if watched else []
     before_s, began_s = used_s(process), time.monotonic()
     lab = subprocess.Popen(
-        [str(LAB), "run", "--system", "gauge-log", "--connect", asked.log, *load, *out, *more],
+        [LAB, "run", "--system", "gauge-log", "--connect", asked.log, *load, *out, *more],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

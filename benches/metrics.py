@@ -102,7 +102,7 @@ def latencies(
             said["metrics"] = [*urls, *(source.url for source in running.metric_sources())]
         (directory / "system.yaml").write_text(yaml.safe_dump(said), "utf-8")
         load = ["--rate", rate, "--warmup", "2s", "--duration", f"{seconds}s"]
-        command = [str(LAB), "run", "1-topic-16-partitions-1kb", "--system", "system.yaml", *load]
+        command = [LAB, "run", "1-topic-16-partitions-1kb", "--system", "system.yaml", *load]
         ended = subprocess.run(command, cwd=directory, capture_output=True, text=True)
         if ended.returncode not in (0, 1):
             raise SystemExit(ended.stderr)

@@ -27,7 +27,7 @@ def make(out: Path, seconds: int, trials: int, rate: int) -> None:
     asked = ["--rate", str(rate), "--duration", f"{seconds}s", "--warmup", "2s", "--repeat", str(trials)]
     # A disturbed trial costs most to verify, and is not made again.
     subprocess.run(
-        [str(LAB), "run", *asked, "--quiet-limit", "1", "--out", str(out)],
+        [LAB, "run", *asked, "--quiet-limit", "1", "--out", str(out)],
         check=True,
         stdout=subprocess.DEVNULL,
     )
@@ -37,7 +37,7 @@ def publish(runs: list[Path], site: Path) -> tuple[float, float]:
     """Wall time and CPU, in s."""
     began_s, before = time.monotonic(), os.times()
     names = [str(run) for run in runs]
-    subprocess.run([str(LAB), "publish", *names, "--to", str(site)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([LAB, "publish", *names, "--to", str(site)], check=True, stdout=subprocess.DEVNULL)
     after = os.times()
     cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
     return time.monotonic() - began_s, cpu_s

@@ -37,7 +37,7 @@ def search(directory: Path, limit_mb_s: float, width: float) -> dict[str, Any]:
     (directory / "w.yaml").write_text(WORKLOAD.format(width=width), encoding="utf-8")
     (directory / "s.yaml").write_text(f"system: gauge-log\nlimit_mb_s: {limit_mb_s}\n", encoding="utf-8")
     command = [
-        str(LAB),
+        LAB,
         "run",
         "w.yaml",
         "--system",

@@ -124,7 +124,7 @@ def judge(evidence: Evidence) -> Validity:
     return Validity(
         word=found.word.value,
         conclusion=found.sentence,
-        valid=found.word in (Word.valid, Word.disturbed),
+        valid=found.word.stands,
         reasons=reasons,
         warnings=list(dict.fromkeys([*_warnings(evidence), *_own_share(evidence, lateness), *late])),
         # Who is late has sent less within the window, too.

@@ -102,7 +102,7 @@ class Spreads:
         ]
         self._alone = common(alone, Common(prior, EXPERIENCE_FREEDOM))
         self._most = {
-            cell: highest(Own(None, *self._evened(_variance([log for _, log in row.values()]))))
+            cell: self.slope.inflation * highest(Own(None, *_variance([log for _, log in row.values()])))
             for cell, row in logs.items()
         }
         experience = Common(2.0 * prior, EXPERIENCE_FREEDOM)
@@ -130,11 +130,6 @@ class Spreads:
             # whose starts differ more than it knows.)
             few = Common(1.0, float(min(len(pairs), EXPERIENCE_FREEDOM)))
             self._between = common(ratios, few, PAIRS_ALIKE)[None]
-
-    def _evened(self, found: tuple[float, float]) -> tuple[float, float]:
-        """A variance of what the disturbance was taken out of."""
-        variance, freedom = found
-        return variance * self.slope.inflation, freedom
 
     def _noises(self, inside: Iterable[Apart]) -> dict[str, float]:
         """Of each cell the variance from round to round, beside what its start does: from its differences from the others of its system."""

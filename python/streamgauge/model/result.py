@@ -120,7 +120,7 @@ class Validity(Model):
     @property
     def called(self) -> Word:
         """The word; where it contradicts `valid`, as only a result can that others wrote, that counts."""
-        if self.word is None or self.valid != (self.word in (Word.valid, Word.disturbed)):
+        if self.word is None or self.valid != self.word.stands:
             return Word.valid if self.valid else Word.invalid
         return self.word
 

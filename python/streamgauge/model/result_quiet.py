@@ -18,6 +18,11 @@ class Word(StrEnum):
     bounds_only = "bounds only"
     invalid = "invalid"
 
+    @property
+    def stands(self) -> bool:
+        """Whether figures stand: those as they came, or those of quiet time."""
+        return self in (Word.valid, Word.disturbed)
+
 
 class Bounded(Model):
     """A figure with its 95 % interval, or the bounds between which it lies."""
