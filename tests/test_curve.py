@@ -19,6 +19,7 @@ from streamgauge.cli.outputs import Asked
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload, read_workloads
 from streamgauge.model.result import TrialResult
+from streamgauge.model.result_quiet import Word
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.report import curve
@@ -129,7 +130,7 @@ def at(samples: list[TrialResult]) -> At:
         p99: float,
         *,
         repeat: int = 1,
-        called: str = "valid",
+        called: Word = Word.valid,
         share: float = 1.0,
     ) -> TrialResult:
         one = samples[system]
@@ -140,8 +141,8 @@ def at(samples: list[TrialResult]) -> At:
         validity = one.validity.model_copy(
             update={
                 "word": called,
-                "valid": called == "valid",
-                "reasons": [] if called == "valid" else ["It was <late>."],
+                "valid": called.stands,
+                "reasons": [] if called.stands else ["It was <late>."],
                 "disturbed": False,
             }
         )
@@ -170,8 +171,8 @@ def results(at: At) -> list[TrialResult]:
     found = [at(0, rate, p99) for rate, p99 in log.items()] + [
         at(1, rate, p99) for rate, p99 in kafka.items()
     ]
-    found += [at(0, None, 9.0), at(0, 80e3, 300.0, called="invalid", share=0.9)]
-    return [*found, at(1, 40e3, 500.0, called="invalid", share=0.7)]
+    found += [at(0, None, 9.0), at(0, 80e3, 300.0, called=Word.invalid, share=0.9)]
+    return [*found, at(1, 40e3, 500.0, called=Word.invalid, share=0.7)]
 
 
 def test_rates_that_were_not_sustained_are_told_apart_from_trials_that_failed(
@@ -179,7 +180,7 @@ def test_rates_that_were_not_sustained_are_told_apart_from_trials_that_failed(
 ) -> None:
     beyond = "17 of 19 trials are valid; 2 are of rates that were not sustained. "
     assert verdict(results).sentence.startswith(beyond)
-    late = [*results, at(0, 90e3, 1.0, called="invalid")]
+    late = [*results, at(0, 90e3, 1.0, called=Word.invalid)]
     told = "17 of 20 trials are valid; 2 are of rates that were not sustained, the other says why not. "
     assert verdict(late).sentence.startswith(told)
 
@@ -240,7 +241,7 @@ def test_one_rate_is_no_curve(at: At) -> None:
 
 def test_what_the_generator_spoiled_says_nothing_of_the_system(at: At) -> None:
     low = [at(0, rate, 1.0) for rate in (1e3, 2e3, 4e3)]
-    [found] = curves([*low, at(0, 8e3, 50.0, called="invalid", share=1.0)])
+    [found] = curves([*low, at(0, 8e3, 50.0, called=Word.invalid, share=1.0)])
     assert found.points[-1].worth == "no figure"
     assert found.knee is not None
     assert not found.knee.reached
@@ -328,7 +329,7 @@ def test_the_report_draws_what_was_achieved_and_leaves_hollow_what_is_invalid(
 
 def test_six_systems_fit_and_text_from_outside_is_escaped(at: At) -> None:
     many = [
-        at(0, rate, 1.0 + place, called="valid" if rate < 8e3 else "invalid", share=1.0).model_copy(
+        at(0, rate, 1.0 + place, called=Word.valid if rate < 8e3 else Word.invalid, share=1.0).model_copy(
             update={"system": f"s{place}", "system_title": f"<b>{place}</b>"}
         )
         for place in range(6)

@@ -122,7 +122,7 @@ def judge(evidence: Evidence) -> Validity:
     found = _verdict(evidence, reasons, _held_up(evidence, lateness, short))
     late = [one.sentence for one in lateness if one.own is False and one.machine_share]
     return Validity(
-        word=found.word.value,
+        word=found.word,
         conclusion=found.sentence,
         valid=found.word.stands,
         reasons=reasons,
