@@ -57,6 +57,9 @@ def test_the_process_runs_with_the_flags_that_are_reported(one_node: RunningSyst
     command = Path(f"/proc/{node.pid}/cmdline").read_bytes().decode().split("\0")[:-1]
     assert command == one_node.configuration()["commands"]["node-1"]
     assert {"-Xmx512m", "-XX:MaxGCPauseMillis=15", "-XX:+UseG1GC"} <= set(command)
+    [archive] = [one.partition("=")[2] for one in command if one.startswith("-XX:SharedArchiveFile=")]
+    # The JVM says nothing of one that does not fit it, and goes on without.
+    assert archive in Path(f"/proc/{node.pid}/maps").read_text()
     assert one_node.failure() is None
 
 

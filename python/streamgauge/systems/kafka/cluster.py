@@ -29,8 +29,7 @@ from streamgauge.systems.base import Describe, Progress, ReadBack, SystemProcess
 from streamgauge.systems.base.own_metrics import MetricSource
 from streamgauge.systems.base.parts import Part
 from streamgauge.systems.kafka import durability, jmx, settings
-from streamgauge.systems.support import kafka_broker, processes
-from streamgauge.systems.support.cache import Installation
+from streamgauge.systems.support import java, kafka_broker, processes
 from streamgauge.systems.support.certificates import (
     USER,
     Certificates,
@@ -40,12 +39,11 @@ from streamgauge.systems.support.certificates import (
     security_of,
 )
 from streamgauge.systems.support.cluster import (
-    ClusterLaunch,
     StartedCluster,
     fresh_directory,
     start_in_attempts,
 )
-from streamgauge.systems.support.java import Java
+from streamgauge.systems.support.java_system import JavaLaunch
 from streamgauge.systems.support.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
 from streamgauge.systems.support.processes import ManagedProcess
 from streamgauge.vocabulary.errors import SystemFailure
@@ -64,15 +62,13 @@ LOGINS = "logins.conf"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch(ClusterLaunch):
+class Launch(JavaLaunch):
     """Everything that is decided before the first process of a cluster runs."""
 
     line: tuple[int, int]
     options: settings.Options
     plan: durability.Plan
     heap_mib: int
-    java: Java
-    installation: Installation
     jmx_agent: Path | None = None
     """What shows the nodes' own metrics; None where nobody asks, or where it could not be had."""
 
@@ -223,15 +219,16 @@ def node_command(launch: Launch, node: int, metrics_ports: Sequence[int] = ()) -
         flags.append(jmx.flag(launch.jmx_agent, inside, metrics_ports[node - 1], configuration))
     if launch.guarded:
         flags.append(f"-Djava.security.auth.login.config={keys_directory(launch.directory) / LOGINS}")
-    return [*_java(launch, launch.home(node), flags), "kafka.Kafka", "server.properties"]
+    return [*_java(launch, "node", launch.home(node), flags), "kafka.Kafka", "server.properties"]
 
 
-def _java(launch: Launch, home: Path, flags: Sequence[str]) -> list[str]:
-    """The java command up to the main class."""
+def _java(launch: Launch, kind: str, home: Path, flags: Sequence[str]) -> list[str]:
+    """The java command of a kind of process, up to the main class."""
     logging = settings.logging_file(launch.line)
     return [
         str(launch.java.executable),
         *flags,
+        *launch.classes.flags(kind),
         # Native libraries are unpacked there; so they are wiped with the rest.
         f"-Djava.io.tmpdir={home / 'tmp'}",
         f"-Dkafka.logs.dir={home / 'logs'}",
@@ -259,18 +256,18 @@ def _start_zookeeper(launch: Launch) -> processes.ManagedProcess:
     """Brokers wait for it by themselves, for as long as they are waited for."""
     flags = settings.jvm_flags(ZOOKEEPER_HEAP_MIB, ())
     main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", f"{ZOOKEEPER}.properties"]
-    command = [*_java(launch, launch.zookeeper, flags), *main]
+    command = [*_java(launch, ZOOKEEPER, launch.zookeeper, flags), *main]
     return _start_process(launch, 1, "Kafka's ZooKeeper", command, "console.log", launch.zookeeper)
 
 
 def _format(launch: Launch, cluster_id: str) -> None:
     """Formats the data directories, all nodes at once: each takes a JVM start."""
-    flags = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+PerfDisableSharedMem"]
+    flags = ["-Xmx128m", "-XX:+UseSerialGC", java.COMPILED_QUICKLY, "-XX:+PerfDisableSharedMem"]
     tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "server.properties"]
     running: list[processes.ManagedProcess] = []
     try:
         for node in launch.all_nodes():
-            command = [*_java(launch, launch.home(node), flags), *tool]
+            command = [*_java(launch, "format", launch.home(node), flags), *tool]
             running.append(
                 _start_process(launch, node, f"formatting Kafka node {node}", command, "format.log")
             )

@@ -51,7 +51,7 @@ def artifacts(version: str) -> list[maven.Artifact]:
     ]
 
 
-class Kafka(JavaSystem):
+class Kafka(JavaSystem[Launch]):
     """Gets and runs Apache Kafka."""
 
     name: ClassVar[str] = "kafka"
@@ -98,12 +98,8 @@ class Kafka(JavaSystem):
     def untrusted(self, request: SystemRequest) -> Iterator[Untrusted]:
         return settings.untrusted(request)
 
-    def install(self, version: str | None, progress: Progress) -> None:
-        version = version or self.default_version
+    def installation(self, version: str, java: Java, progress: Progress) -> Installation:
         settings.parse_version(version, "")
-        self._installation(version, find_java(), progress)
-
-    def _installation(self, version: str, java: Java, progress: Progress) -> Installation:
         title = f"Kafka {version}"
         log = self.cache.root / "logs" / f"{self.name}-{version}.log"
 
@@ -112,13 +108,12 @@ class Kafka(JavaSystem):
 
         return self.obtain(version, title, fetch, progress)
 
-    def start(self, request: SystemRequest, directory: Path, progress: Progress) -> RunningSystem:
-        self.check(request)
+    def launch(self, request: SystemRequest, directory: Path, progress: Progress) -> Launch:
         version = request.version or self.default_version
         where = where_of(request)
         options = settings.parse_options(request)
         java = find_java()
-        launch = Launch(
+        return Launch(
             version=version,
             line=settings.parse_version(version, where),
             nodes=request.nodes,
@@ -127,13 +122,15 @@ class Kafka(JavaSystem):
             heap_mib=options.heap_for(request.nodes, psutil.virtual_memory().total),
             directory=directory.absolute(),
             java=java,
-            installation=self._installation(version, java, progress),
+            installation=self.installation(version, java, progress),
             volume=request.volume,
             placement=request.placement or ON_LOOPBACK,
             tls=request.tls,
             guarded=request.guarded,
             jmx_agent=jmx.agent(self.cache, java, progress) if request.has_metrics else None,
         )
+
+    def start_cluster(self, launch: Launch, progress: Progress) -> RunningSystem:
         return start_cluster(launch, progress)
 
     def attach(self, request: SystemRequest) -> RunningSystem:

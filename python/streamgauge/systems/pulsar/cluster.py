@@ -31,7 +31,7 @@ from streamgauge.systems.pulsar import tls as pulsar_tls
 from streamgauge.systems.pulsar.durability import Expectation, compare
 from streamgauge.systems.pulsar.launch import Launch, Layout
 from streamgauge.systems.pulsar.metrics import METRICS
-from streamgauge.systems.support import processes
+from streamgauge.systems.support import java, processes
 from streamgauge.systems.support.certificates import for_nodes, forget
 from streamgauge.systems.support.cluster import StartedCluster, fresh_directory, start_in_attempts
 from streamgauge.systems.support.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
@@ -168,13 +168,18 @@ def _shipped(launch: Launch, kind: str) -> str:
 
 def process_command(launch: Launch, name: str, command: Sequence[str]) -> list[str]:
     """The command line of a process; it runs in the directory of that name."""
-    kind = "zookeeper" if name == SETUP else name.partition("-")[0]
+    kind = name.partition("-")[0]
+    size = "zookeeper" if kind == SETUP else kind
     memory = launch.options.memory_mib
-    flags = settings.jvm_flags(memory[kind], memory.get(f"{kind}_direct"), launch.options.jvm_flags)
+    flags = settings.jvm_flags(memory[size], memory.get(f"{size}_direct"), launch.options.jvm_flags)
+    if kind == SETUP:
+        # It ends before code that is compiled better has paid.
+        flags.append(java.COMPILED_QUICKLY)
     home = launch.directory / name
     return [
         str(launch.java.executable),
         *flags,
+        *launch.classes.flags(kind),
         # Native libraries (RocksDB, epoll) are unpacked there; so they are wiped with the rest.
         f"-Djava.io.tmpdir={home / 'tmp'}",
         f"-Dgauge.logs.dir={home / 'logs'}",

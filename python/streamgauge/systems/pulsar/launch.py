@@ -6,20 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from streamgauge.systems.pulsar import admin, settings
-from streamgauge.systems.support.cache import Installation
 from streamgauge.systems.support.certificates import Certificates, security_of
-from streamgauge.systems.support.cluster import ClusterLaunch
-from streamgauge.systems.support.java import Java
+from streamgauge.systems.support.java_system import JavaLaunch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch(ClusterLaunch):
+class Launch(JavaLaunch):
     """Everything that is decided before the first process of a cluster runs."""
 
     options: settings.Options
     plan: settings.Plan
-    java: Java
-    installation: Installation
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def artifact(version: str) -> maven.Artifact:
     return maven.Artifact("org.apache.pulsar", "pulsar-server-distribution", version, "tar.gz", "bin")
 
 
-class Pulsar(JavaSystem):
+class Pulsar(JavaSystem[Launch]):
     """Gets and runs Apache Pulsar."""
 
     name: ClassVar[str] = "pulsar"
@@ -117,12 +117,8 @@ class Pulsar(JavaSystem):
         check_attached(request, ("memory", "jvm_flags", "ports", "broker", "bookie", "profile"))
         refuse_both(request, options.client, ("token",), "client.")
 
-    def install(self, version: str | None, progress: Progress) -> None:
-        version = version or self.default_version
+    def installation(self, version: str, java: Java, progress: Progress) -> Installation:
         settings.parse_version(version, "")
-        self._installation(version, find_java(), progress)
-
-    def _installation(self, version: str, java: Java, progress: Progress) -> Installation:
         title = f"Pulsar {version}"
         log = self.cache.root / "logs" / f"{self.name}-{version}.log"
 
@@ -135,25 +131,26 @@ class Pulsar(JavaSystem):
 
         return self.obtain(version, title, fetch, progress)
 
-    def start(self, request: SystemRequest, directory: Path, progress: Progress) -> RunningSystem:
-        self.check(request)
+    def launch(self, request: SystemRequest, directory: Path, progress: Progress) -> Launch:
         version = request.version or self.default_version
         options = settings.parse_options(request)
         java = find_java()
-        launch = Launch(
+        return Launch(
             version=version,
             nodes=request.nodes,
             options=options,
             plan=settings.plan(request.level, request.nodes, options, where_of(request)),
             directory=directory.absolute(),
             java=java,
-            installation=self._installation(version, java, progress),
+            installation=self.installation(version, java, progress),
             volume=request.volume,
             placement=request.placement or ON_LOOPBACK,
             tls=request.tls,
             guarded=request.guarded,
             has_metrics=request.has_metrics,
         )
+
+    def start_cluster(self, launch: Launch, progress: Progress) -> RunningSystem:
         return start_cluster(launch, progress)
 
     def attach(self, request: SystemRequest) -> RunningSystem:

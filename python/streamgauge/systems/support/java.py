@@ -20,6 +20,8 @@ INSTALL_HINT = (
     "Fedora: dnf install java-17-openjdk-headless; macOS: brew install openjdk@17) or set JAVA_HOME to one"
 )
 VERSION_TIMEOUT_S = 20.0
+COMPILED_QUICKLY = "-XX:TieredStopAtLevel=1"
+"""For tools that run for seconds: without the second compiler."""
 
 
 @dataclass(frozen=True)
