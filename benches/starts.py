@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,12 +27,17 @@ from streamgauge.systems.kafka.system import Kafka
 from streamgauge.systems.pulsar.system import Pulsar
 from streamgauge.systems.support import class_archive
 
-SYSTEMS = {"kafka": Kafka, "pulsar": Pulsar}
+SYSTEMS: dict[str, type[Kafka | Pulsar]] = {"kafka": Kafka, "pulsar": Pulsar}
 COLUMNS = ("start, s", "start, CPU s", "p50, ms", "p99, ms")
 
 
 def say_nothing(_text: str) -> None:
     """Progress that nobody watches."""
+
+
+def known(column: list[float]) -> list[float]:
+    """What is a figure."""
+    return [one for one in column if not math.isnan(one)]
 
 
 def measure(name: str, with_archives: bool, rate: str, seconds: int) -> list[float]:
@@ -55,7 +62,8 @@ def measure(name: str, with_archives: bool, rate: str, seconds: int) -> list[flo
         found: dict[str, Any] = json.loads(path.read_text("utf-8"))
     told = found["quiet"]["publish_ms"] if found["validity"]["word"] == "disturbed" else None
     latencies = [told[one]["value"] if told else found["publish_ms"][one] for one in ("p50", "p99")]
-    return [took, cpu, *latencies]
+    # Where the machine was too disturbed, there is a bound and no figure.
+    return [took, cpu, *(math.nan if one is None else one for one in latencies)]
 
 
 def main() -> None:
@@ -73,13 +81,20 @@ def main() -> None:
         for place in range(asked.pairs):
             order = (True, False) if place % 2 else (False, True)
             pairs.append({one: measure(name, one, asked.rate, asked.seconds) for one in order})
-        print(f"{name}, medians of {asked.pairs} pairs: without, with, with : without (least to most)")
+            print(f"{name} {pairs[-1]}", file=sys.stderr, flush=True)
+        print(
+            f"{name}, medians of {asked.pairs} pairs: without, with, with : without (least to most, pairs that know it)"
+        )
         for column, title in enumerate(COLUMNS):
-            without, with_them = ([pair[one][column] for pair in pairs] for one in (False, True))
-            ratios = [after / before for before, after in zip(without, with_them, strict=True)]
-            middle = [statistics.median(one) for one in (without, with_them, ratios)]
-            told = "  ".join(f"{one:8.3f}" for one in middle)
-            print(f"  {title:14}{told}  ({min(ratios):.3f} to {max(ratios):.3f})", flush=True)
+            without = [pair[False][column] for pair in pairs]
+            with_them = [pair[True][column] for pair in pairs]
+            ratios = known([after / before for before, after in zip(without, with_them, strict=True)])
+            if ratios:
+                middle = [statistics.median(one) for one in (known(without), known(with_them), ratios)]
+                told = "  ".join(f"{one:8.3f}" for one in middle)
+                print(
+                    f"  {title:14}{told}  ({min(ratios):.3f} to {max(ratios):.3f}, {len(ratios)})", flush=True
+                )
 
 
 if __name__ == "__main__":

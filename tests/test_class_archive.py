@@ -41,7 +41,7 @@ class Toy(Kafka):
         self.started: list[JavaLaunch] = []
         self.fails = False
 
-    def installation(self, version: str, java: Java, progress: Progress) -> Installation:
+    def installation(self, version: str, java: Java, progress: Progress) -> Installation:  # noqa: ARG002
         def fetch(into: Path) -> Mapping[str, Any]:
             (into / "a.jar").write_bytes(b"jar")
             return {"from": "test"}
@@ -55,7 +55,7 @@ class Toy(Kafka):
             version=version, nodes=1, directory=directory, java=self.java, installation=installation
         )
 
-    def start_cluster(self, launch: Any, progress: Progress) -> RunningSystem:
+    def start_cluster(self, launch: Any, progress: Progress) -> RunningSystem:  # noqa: ARG002
         if self.fails and launch.classes.are_written:
             raise SystemFailure("no memory")
         self.started.append(launch)

@@ -99,8 +99,7 @@ class KeptSystem(System):
         block = self._block
         running, block.running = block.running, None
         if running is not None:
-            running.stop()
-            running.wipe()
+            running.discard()
         shutil.rmtree(block.directory, ignore_errors=True)
 
 

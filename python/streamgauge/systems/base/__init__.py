@@ -183,6 +183,11 @@ class RunningSystem(abc.ABC):
     def wipe(self) -> None:
         """Removes the data directories. Nothing when attached."""
 
+    def discard(self) -> None:
+        """Ends it with its data, which nobody needs any more, and for which it need not end in order. Idempotent."""
+        self.stop()
+        self.wipe()
+
 
 class System(abc.ABC):
     """One kind of system that streamgauge can get and run. What others must know of it is declared here, once."""

@@ -62,7 +62,7 @@ class Kafka(JavaSystem[Launch]):
     small_segments: ClassVar[Mapping[str, Any]] = {"broker": {"log.segment.bytes": "1048576"}}
     page: ClassVar[str] = "docs/systems/kafka.md"
     obtained: ClassVar[str] = "Maven artifacts; needs a JDK"
-    start_time: ClassVar[StartTime] = StartTime(one_node_s=8.0, nodes_s=20.0)
+    start_time: ClassVar[StartTime] = StartTime(one_node_s=4.0, nodes_s=10.0)
     level_of_topics = True
     cannot: ClassVar[Mapping[Feature, str]] = {}
     omb_drivers: ClassVar[frozenset[str]] = frozenset({"kafka"})

@@ -63,7 +63,7 @@ class Pulsar(JavaSystem[Launch]):
     }
     page: ClassVar[str] = "docs/systems/pulsar.md"
     obtained: ClassVar[str] = "a Maven artifact with its bookies and ZooKeeper; needs a JDK"
-    start_time: ClassVar[StartTime] = StartTime(one_node_s=30.0, nodes_s=60.0)
+    start_time: ClassVar[StartTime] = StartTime(one_node_s=15.0, nodes_s=40.0)
     cannot: ClassVar[Mapping[Feature, str]] = {
         Feature.NODE_LOSS: "a ledger needs as many bookies as it has copies: with one of three gone no new one can be begun"
     }

@@ -97,7 +97,7 @@ def node_name(node: int) -> str:
 
 
 def start_cluster(launch: Launch, progress: Progress) -> RunningRabbitMq:
-    """Starts the nodes one after the other, so that each finds the ones before it, and waits until all serve.
+    """Starts the first node and then the others, which find it and join one after the other (RabbitMQ has a lock for that), and waits until all serve.
 
     Raises SystemFailure with the reason from RabbitMQ's log; nothing is left running then.
     """
@@ -127,18 +127,12 @@ def _start_once(launch: Launch, progress: Progress) -> RunningRabbitMq:
             )
         )
         _await(started, layout, lambda: _refuses("epmd", layout.epmd_port))
-        for node in launch.all_nodes():
-            started.append(
-                processes.start(
-                    f"RabbitMQ node {node}",
-                    [str(LIBRARY / "bin" / "rabbitmq-server")],
-                    launch.home(node) / "logs" / "console.log",
-                    environment=_environment(launch, layout, node),
-                    directory=launch.home(node),
-                )
-            )
-            # It says in its log that it has started, and takes connections.
-            _await(started, layout, partial(_node_missing, launch, layout, node, starts=1))
+        first, *others = launch.all_nodes()
+        for nodes in ([first], others):
+            started += [_start_node(launch, layout, node) for node in nodes]
+            for node in nodes:
+                # It says in its log that it has started, and takes connections.
+                _await(started, layout, partial(_node_missing, launch, layout, node, starts=1))
         running = RunningRabbitMq(
             launch=launch, layout=layout, started=started, certificates=layout.certificates
         )
@@ -149,6 +143,16 @@ def _start_once(launch: Launch, progress: Progress) -> RunningRabbitMq:
         forget(layout.certificates)
         raise
     return running
+
+
+def _start_node(launch: Launch, layout: Layout, node: int) -> ManagedProcess:
+    return processes.start(
+        f"RabbitMQ node {node}",
+        [str(LIBRARY / "bin" / "rabbitmq-server")],
+        launch.home(node) / "logs" / "console.log",
+        environment=_environment(launch, layout, node),
+        directory=launch.home(node),
+    )
 
 
 def _lay_out(launch: Launch) -> Layout:

@@ -349,6 +349,8 @@ def configuration_file(
         }
     if len(node_names) > 1:
         lines["cluster_formation.peer_discovery_backend"] = "classic_config"
+        # The first node looks ten times for others, which the lab starts once it serves: for 1 s in all, and not for 5.
+        lines["cluster_formation.discovery_retry_interval"] = "100"
         for number, name in enumerate(node_names, start=1):
             lines[f"cluster_formation.classic_config.nodes.{number}"] = name
     return "".join(f"{key} = {value}\n" for key, value in (lines | dict(options.config)).items())

@@ -57,7 +57,7 @@ class RabbitMq(System):
     option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
     page: ClassVar[str] = "docs/systems/rabbitmq.md"
     obtained: ClassVar[str] = "the Debian package: classic, mirrored and quorum queues, streams"
-    start_time: ClassVar[StartTime] = StartTime(one_node_s=8.0, nodes_s=23.0)
+    start_time: ClassVar[StartTime] = StartTime(one_node_s=10.0, nodes_s=25.0)
     cannot: ClassVar[Mapping[Feature, str]] = {
         Feature.PLACES: "the names of its nodes and their port mapper are set up for loopback alone",
         Feature.CREDENTIALS: "its nodes know the user guest, and the lab makes no other",

@@ -138,6 +138,11 @@ class StartedCluster(RunningSystem):
         self._stopped = True
         processes.stop(self.started)
 
+    def discard(self) -> None:
+        self._stopped = True
+        processes.kill(self.started)
+        self.wipe()
+
     def wipe(self) -> None:
         self.stop()  # Data that is in use cannot be wiped.
         for home in self.homes():
