@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 from streamgauge.analysis.quiet import QuietInterval
-from streamgauge.analysis.quiet_check import Ages, Attraction, Doubt, Kind, attraction
+from streamgauge.analysis.quiet_check import Ages, Attraction, Doubt, attraction
+from streamgauge.model.result_quiet import Begin
 from streamgauge.vocabulary.histograms import Histogram, recorded
 
 Values = npt.NDArray[np.float64]
@@ -231,7 +232,7 @@ def _attraction(still: Spans, spans: Spans, seconds: int) -> Attraction:
     found = attraction(
         [Ages(1e3 * OLD_S, samples.tolist(), old.tolist(), len(spans.begin), int(begins.sum()))]
     )
-    if found.kind is not Kind.cannot_tell:
+    if found.kind is not Begin.cannot_tell:
         return found
     lengths = spans.end - spans.begin
     share = float(lengths[begins].sum() / lengths.sum())

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from streamgauge.analysis.quiet import QuietInterval, curve
 from streamgauge.analysis.quiet_bounds import Estimates, RateInterval, Told, figures, mean, rate
-from streamgauge.analysis.quiet_check import Ages, Attraction, Kind, attraction
+from streamgauge.analysis.quiet_check import Ages, Attraction, attraction
 from streamgauge.analysis.quiet_compare import beside
 from streamgauge.analysis.quiet_limits import (
     SURELY,
@@ -32,11 +32,11 @@ from streamgauge.analysis.quiet_limits import (
 )
 from streamgauge.analysis.quiet_verdict import own_lateness, verdict
 from streamgauge.model.messages import Interval
-from streamgauge.model.result_quiet import Word
+from streamgauge.model.result_quiet import Begin, Word
 from streamgauge.runner.load import worth_s
 from streamgauge.vocabulary.histograms import OURS, Histogram, empty, recorded
 
-INDEPENDENT = Attraction(Kind.independent)
+INDEPENDENT = Attraction(Begin.independent)
 PERCENTS = {"p50": 50.0, "p99": 99.0, "p99_9": 99.9}
 RATE = 1000
 
@@ -169,7 +169,7 @@ def test_intervals_and_bounds_hold_the_truth(system: System, share: float) -> No
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
 def test_bounds_hold_when_spans_are_attracted(system: System) -> None:
-    attracted = Attraction(Kind.attracted, 2.0, 50.0, 90.0, 0.001, 200, 8, 0.0004)
+    attracted = Attraction(Begin.attracted, 2.0, 50.0, 90.0, 0.001, 200, 8, 0.0004)
     missed = 0
     for intervals, disturbed in trials(system, 0.5, 15):
         for name, one in figures(Estimates(intervals), attracted, disturbed, PERCENTS).items():
@@ -183,14 +183,14 @@ def test_bounds_hold_when_spans_are_attracted(system: System) -> None:
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
-@pytest.mark.parametrize("kind", [Kind.independent, Kind.attracted])
-def test_a_mean_that_is_not_known_lies_between_its_bounds(system: System, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [Begin.independent, Begin.attracted])
+def test_a_mean_that_is_not_known_lies_between_its_bounds(system: System, kind: Begin) -> None:
     """Also in the few seconds of a study's trials, half of which are disturbed."""
     truth_ms = 1e3 * float(
         np.mean(system.draw(np.random.default_rng(1), np.arange(RATE * 500, dtype=float) / RATE))
     )
     why = (
-        INDEPENDENT if kind is Kind.independent else Attraction(kind, 2.0, 50.0, 90.0, 0.001, 200, 8, 0.0004)
+        INDEPENDENT if kind is Begin.independent else Attraction(kind, 2.0, 50.0, 90.0, 0.001, 200, 8, 0.0004)
     )
     missed = known = 0
     for intervals, disturbed in trials(system, 0.5, 20, 8):
@@ -202,7 +202,7 @@ def test_a_mean_that_is_not_known_lies_between_its_bounds(system: System, kind: 
         assert one.at_most is not None
         assert one.at_least <= one.at_most
         missed += not one.at_least <= truth_ms <= one.at_most
-    assert known == 0 or kind is Kind.independent
+    assert known == 0 or kind is Begin.independent
     assert missed <= 4, "of 20 that hold 95 % five miss once in three thousand times"
 
 
@@ -214,7 +214,7 @@ def test_where_it_cannot_be_told_intervals_hold_what_disturbances_may_hide(times
     unsure = of_mean = of_ends = 0
     for _ in range(60):
         due, alone, spans, attracted = attacked(random, 20, RATE, times)
-        if attracted.kind is not Kind.cannot_tell:
+        if attracted.kind is not Begin.cannot_tell:
             continue
         unsure += 1
         disturbed = spans.share(20)
@@ -247,7 +247,7 @@ def test_where_it_cannot_be_told_intervals_hold_what_disturbances_may_hide(times
 
 def test_bounds_do_not_cross_and_hold_the_sample_itself() -> None:
     for intervals, disturbed in trials(stalls(), 0.75, 10):
-        for why in (INDEPENDENT, Attraction(Kind.cannot_tell, 2.0, 3.0, 30.0, 0.1, 10, 1, 0.001)):
+        for why in (INDEPENDENT, Attraction(Begin.cannot_tell, 2.0, 3.0, 30.0, 0.1, 10, 1, 0.001)):
             for one in figures(Estimates(intervals), why, disturbed).values():
                 assert one.at_most is None or one.at_least <= one.at_most
                 assert one.value is None or one.at_least <= one.value <= (one.at_most or np.inf)
@@ -325,15 +325,15 @@ def ages(
 def test_an_independent_thief_is_not_accused(quiet: float, begin: float, begins: int) -> None:
     random = np.random.default_rng(begins)
     found = [attraction([ages(random, quiet, begin, begins)]).kind for _ in range(1000)]
-    assert found.count(Kind.attracted) <= 10
+    assert found.count(Begin.attracted) <= 10
 
 
 def test_what_is_usual_is_not_slow() -> None:
     """A loaded system has something under way for more than 1 ms nearly always; every span finds it so, and hides nothing by it."""
     always = Ages(1.0, [1000] * 20, [980] * 20, 53, 53)
-    assert attraction([always]).kind is Kind.independent
+    assert attraction([always]).kind is Begin.independent
     slow = Ages(5.0, [1000] * 20, [1] * 20, 53, 20)
-    assert attraction([always, slow]).kind is Kind.attracted
+    assert attraction([always, slow]).kind is Begin.attracted
 
 
 @pytest.mark.parametrize(("begin", "begins"), [(0.03, 200), (0.04, 200), (0.03, 400)])
@@ -341,8 +341,8 @@ def test_a_thief_that_seeks_out_slowness_is_found(begin: float, begins: int) -> 
     random = np.random.default_rng(begins)
     found = [attraction([ages(random, 0.0004, begin, begins)]).kind for _ in range(1000)]
     # Of six that are expected fewer than three come in one of sixteen trials: of those it cannot be told.
-    assert found.count(Kind.attracted) >= 920
-    assert found.count(Kind.independent) <= 25
+    assert found.count(Begin.attracted) >= 920
+    assert found.count(Begin.independent) <= 25
 
 
 def test_several_thresholds_are_one_question() -> None:
@@ -350,10 +350,10 @@ def test_several_thresholds_are_one_question() -> None:
     accused = 0
     for _ in range(1000):
         asked = [ages(random, share, share, 200) for share in (0.17, 0.02, 0.002, 0.0001)]
-        accused += attraction(asked).kind is Kind.attracted
+        accused += attraction(asked).kind is Begin.attracted
     assert accused <= 10
     seen = attraction([ages(random, 0.17, 0.2, 200), Ages(2.0, [1000] * 20, [0] * 19 + [8], 200, 8)])
-    assert seen.kind is Kind.attracted
+    assert seen.kind is Begin.attracted
     assert seen.threshold_ms == 2.0
     assert seen.sentence == (
         "The machine was disturbed just when the system was slow, which hides its slowness: in 8 of 200 times that a disturbance began, a message had been "
@@ -364,20 +364,20 @@ def test_several_thresholds_are_one_question() -> None:
 def test_two_old_begins_are_not_enough_to_accuse() -> None:
     """Seen in a trial of 3 s, of which 1.1 % was disturbed: beyond chance by the letter."""
     two = attraction([Ages(0.5, [1000] * 3, [21] * 3, 6, 2), Ages(2.0, [1000] * 3, [0] * 3, 6, 0)])
-    assert two.kind is Kind.cannot_tell
+    assert two.kind is Begin.cannot_tell
     assert two.chance < 0.05
-    assert attraction([Ages(0.5, [1000] * 3, [21] * 3, 6, 3)]).kind is Kind.attracted
+    assert attraction([Ages(0.5, [1000] * 3, [21] * 3, 6, 3)]).kind is Begin.attracted
 
 
 def test_a_single_old_begin_is_not_enough_to_tell() -> None:
     one = attraction([Ages(2.0, [1000] * 20, [0] * 20, 40, 1)])
-    assert one.kind is Kind.cannot_tell
+    assert one.kind is Begin.cannot_tell
     assert one.sentence.startswith(
         "Whether the machine was disturbed just when the system was slow cannot be told"
     )
-    assert attraction([]).kind is Kind.independent
-    assert attraction([Ages(2.0, [], [], 0, 0)]).kind is Kind.independent
-    assert attraction([Ages(2.0, [], [], 3, 2)]).kind is Kind.cannot_tell
+    assert attraction([]).kind is Begin.independent
+    assert attraction([Ages(2.0, [], [], 0, 0)]).kind is Begin.independent
+    assert attraction([Ages(2.0, [], [], 3, 2)]).kind is Begin.cannot_tell
 
 
 def test_the_rate_of_quiet_time_is_not_lowered_by_disturbance() -> None:
@@ -427,7 +427,7 @@ def test_words_say_what_may_be_concluded() -> None:
     assert judged(own_faults=["A message failed."], watched=False)[0] is Word.invalid
     assert judged(figures_told=[])[0] is Word.bounds_only
     assert (
-        judged(attracted=Attraction(Kind.attracted, 2.0, 50.0, 90.0, 0.001, 200, 8, 0.0004))[0]
+        judged(attracted=Attraction(Begin.attracted, 2.0, 50.0, 90.0, 0.001, 200, 8, 0.0004))[0]
         is Word.bounds_only
     )
     assert judged(disturbed_share=0.005) == (

@@ -13,10 +13,10 @@ from hdrh.histogram import HdrHistogram
 from pyarrow import parquet
 from pydantic import ValidationError
 from streamgauge.analysis.intervals import Intervals, Window
-from streamgauge.analysis.quiet_check import Kind
 from streamgauge.analysis.quiet_measured import Quiet, quiet_time
 from streamgauge.model.messages import WINDOWS_MAX, Disturbance, ProbesStatus
 from streamgauge.model.result_columns import INTERVAL_COLUMNS
+from streamgauge.model.result_quiet import Begin
 from streamgauge.store.files import write_atomically
 from streamgauge.store.parquet import read_rows
 from streamgauge.store.tables import write_intervals
@@ -173,7 +173,7 @@ def trial(directory: Path, *, told: bool) -> Quiet:
     write_intervals(directory / "i.jsonl", directory / "intervals.parquet")
     found = quiet_time(Intervals.read(directory), Window(0.0, 12.0), ProbesStatus(), at_its_most=True)
     assert found is not None
-    assert found.attracted.kind is Kind.cannot_tell
+    assert found.attracted.kind is Begin.cannot_tell
     return found
 
 

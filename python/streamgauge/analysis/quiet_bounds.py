@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamgauge.analysis.quiet import QuietInterval
-from streamgauge.analysis.quiet_check import Attraction, Doubt, Kind
+from streamgauge.analysis.quiet_check import Attraction, Doubt
 from streamgauge.analysis.quiet_limits import (
     BLOCKS_MIN,
     Block,
@@ -35,6 +35,7 @@ from streamgauge.analysis.quiet_limits import (
     student,
 )
 from streamgauge.model.percentiles import NS_PER_MS, PERCENTS
+from streamgauge.model.result_quiet import Begin
 from streamgauge.vocabulary.format import percent as percent_text
 from streamgauge.vocabulary.histograms import empty, merge, recorded
 
@@ -162,7 +163,7 @@ def _in_order(told: dict[str, Told]) -> dict[str, Told]:
 
 def distrust(attracted: Attraction, disturbed_share: float) -> str:
     """Why quiet time as a whole gives no figures; empty where it does."""
-    if attracted.kind is not Kind.independent and attracted.doubt is None:
+    if attracted.kind is not Begin.independent and attracted.doubt is None:
         return attracted.sentence
     if 1.0 - disturbed_share < QUIET_SHARE_MIN:
         left, least = percent_text(1.0 - disturbed_share, 1), percent_text(QUIET_SHARE_MIN)

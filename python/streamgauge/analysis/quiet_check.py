@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import numpy as np
 from scipy import special
 
 from streamgauge.analysis.quiet import Values
 from streamgauge.inference.estimates import holm
+from streamgauge.model.result_quiet import Begin
 from streamgauge.vocabulary.format import plural, trimmed
 
 CHANCE_MAX = 0.05
@@ -41,14 +41,6 @@ USUAL_SHARE = 0.5
 than half of the disturbed time."""
 UPPER = 0.95
 """One-sided: the ratio is below its upper limit with this probability."""
-
-
-class Kind(StrEnum):
-    """What may be said of when spans begin."""
-
-    independent = "independent"
-    attracted = "attracted"
-    cannot_tell = "cannot tell"
 
 
 @dataclass(frozen=True)
@@ -80,7 +72,7 @@ class Doubt:
 class Attraction:
     """Whether spans are attracted by slowness, by the threshold that says most."""
 
-    kind: Kind
+    kind: Begin
     threshold_ms: float | None = None
     ratio: float | None = None
     """Odds where spans begin over those of quiet time. None where no span began while something was old."""
@@ -99,13 +91,13 @@ class Attraction:
     @property
     def sentence(self) -> str:
         """For the reader."""
-        if self.kind is Kind.independent:
+        if self.kind is Begin.independent:
             return "Nothing shows that the machine was disturbed more often while the system was slow."
         seen = (
             f"in {self.begins_older} of {plural(self.begins, 'time')} that a disturbance began, a message had been under way for more than "
             f"{trimmed(self.threshold_ms)} ms; in quiet time that is so for {trimmed(100 * self.quiet_share, 2)} %"
         )
-        if self.kind is Kind.attracted:
+        if self.kind is Begin.attracted:
             return (
                 f"The machine was disturbed just when the system was slow, which hides its slowness: {seen}."
             )
@@ -129,7 +121,7 @@ def attraction(thresholds: Sequence[Ages]) -> Attraction:
     began = [_weigh(one) for one in thresholds if one.begins_older]
     weighed = [one for one in began if one.share <= USUAL_SHARE]
     if not weighed:
-        return Attraction(Kind.independent, begins=max((one.begins for one in thresholds), default=0))
+        return Attraction(Begin.independent, begins=max((one.begins for one in thresholds), default=0))
     corrected = holm([one.chance for one in weighed])
     found = list(zip(weighed, corrected, strict=True))
     shown = [pair for pair in found if pair[1] < CHANCE_MAX and _is_much(pair[0])]
@@ -140,18 +132,18 @@ def attraction(thresholds: Sequence[Ages]) -> Attraction:
         and (pair[0].ages.begins_older >= DOUBTED_MIN or pair[1] < CHANCE_MAX)
     ]
     if shown:
-        return _told(Kind.attracted, *min(shown, key=lambda pair: pair[1]))
+        return _told(Begin.attracted, *min(shown, key=lambda pair: pair[1]))
     if open_:
-        told = _told(Kind.cannot_tell, *max(open_, key=lambda pair: pair[0].ratio_high))
+        told = _told(Begin.cannot_tell, *max(open_, key=lambda pair: pair[0].ratio_high))
         return replace(told, doubtful_ms=min(one.ages.threshold_ms for one, _ in open_))
-    return _told(Kind.independent, *max(found, key=lambda pair: pair[0].ratio))
+    return _told(Begin.independent, *max(found, key=lambda pair: pair[0].ratio))
 
 
 def _is_much(one: _Weighed) -> bool:
     return one.ratio >= RATIO_ATTRACTED and one.ages.begins_older >= ATTRACTED_MIN
 
 
-def _told(kind: Kind, one: _Weighed, chance: float) -> Attraction:
+def _told(kind: Begin, one: _Weighed, chance: float) -> Attraction:
     ages = one.ages
     return Attraction(
         kind, ages.threshold_ms, one.ratio, one.ratio_high, chance, ages.begins, ages.begins_older, one.share

@@ -79,7 +79,7 @@ def quiet_time(
         probes_cpu_share=_cost(seen, seconds, probes),
         probes_period_ms=None if probes is None else probes.period_ms,
         stretches_s=_stretches_s(seen),
-        attraction=attracted.kind.value,
+        attraction=attracted.kind,
         why=distrust(attracted, share),
         **{f"{metric}_ms": found for metric, (found, _) in estimated.items()},
         end_to_end_by_subscription_ms=_by_subscription(intervals, axis, sky, estimated["end_to_end"][0]),

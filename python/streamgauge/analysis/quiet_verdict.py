@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from streamgauge.analysis.quiet import QuietInterval
 from streamgauge.analysis.quiet_bounds import Told
-from streamgauge.analysis.quiet_check import Attraction, Kind
+from streamgauge.analysis.quiet_check import Attraction
 from streamgauge.model.percentiles import NS_PER_MS
-from streamgauge.model.result_quiet import Word
+from streamgauge.model.result_quiet import Begin, Word
 from streamgauge.vocabulary.bounds import DISTURBED_SHARE_MAX
 from streamgauge.vocabulary.format import joined, percent, trimmed
 from streamgauge.vocabulary.histograms import Histogram, merge
@@ -62,7 +62,7 @@ def verdict(
             Word.bounds_only,
             f"{share} of the time was disturbed.{part} {held_up} Each figure lies between its bounds; no more can be concluded.",
         )
-    if attracted.kind is not Kind.independent and not (attracted.doubt and figures_told):
+    if attracted.kind is not Begin.independent and not (attracted.doubt and figures_told):
         return Verdict(
             Word.bounds_only,
             f"{share} of the time was disturbed.{part} {attracted.sentence} Each figure lies between its bounds; no more can be concluded.",

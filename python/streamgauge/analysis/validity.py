@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from streamgauge.analysis.lanes import LaneUse
 from streamgauge.analysis.lateness import Lateness, allowed_ms, hidden_ms
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
-from streamgauge.analysis.quiet_check import Attraction, Kind
+from streamgauge.analysis.quiet_check import Attraction
 from streamgauge.analysis.quiet_measured import Quiet
 from streamgauge.analysis.quiet_verdict import OwnLateness, Verdict, own_lateness, verdict
 from streamgauge.analysis.shortage import Shortage, allowance_msgs, needed_shares, shortage, target_msgs
@@ -22,7 +22,7 @@ from streamgauge.model.result import Audit, Durability, Steadiness, Validity
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency
 from streamgauge.model.result_machine import Cpu, Lane, Share
-from streamgauge.model.result_quiet import Word
+from streamgauge.model.result_quiet import Begin, Word
 from streamgauge.model.result_special import Probe, Search
 from streamgauge.vocabulary.bounds import (
     ACHIEVED_SHARE_MIN,
@@ -38,7 +38,7 @@ from streamgauge.vocabulary.format import plural, trimmed
 STEAL_SHARE_MAX = 0.02
 OTHERS_SHARE_MAX = 0.10
 CAUGHT_UP_SHARE_MIN = 1.02
-ATTRACTION_UNKNOWN = Attraction(Kind.independent)
+ATTRACTION_UNKNOWN = Attraction(Begin.independent)
 JUDGED_BY: dict[str, str | None] = {"send_delay": None, "ack_delay": None, "receive_delay": "end_to_end"}
 """In what the generator may be late, and the metric that contains it; None: the headline."""
 BACKPRESSURE_IN_IT = " Back-pressure is in it: these workers do not tell the two apart."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
 
 from pydantic import Field
 
@@ -22,6 +21,14 @@ class Word(StrEnum):
     def stands(self) -> bool:
         """Whether figures stand: those as they came, or those of quiet time."""
         return self in (Word.valid, Word.disturbed)
+
+
+class Begin(StrEnum):
+    """What may be said of when spans without a CPU begin: whether the load attracts them."""
+
+    independent = "independent"
+    attracted = "attracted"
+    cannot_tell = "cannot tell"
 
 
 class Bounded(Model):
@@ -95,7 +102,7 @@ class QuietTime(Model):
     stretches_s: float | None = None
     """For how long, over all CPUs, the kernel worked for programs of normal priority and let nothing else run: no disturbance, and part of every
     figure. None: it could not be told from disturbance."""
-    attraction: Literal["independent", "attracted", "cannot tell"] | None = None
+    attraction: Begin | None = None
     """Whether disturbances began whenever they liked, or just when the system was slow."""
     why: str = ""
     """Why quiet time as a whole gives no figures; empty where it does."""
