@@ -17,7 +17,7 @@ from streamgauge.systems.kafka import jmx
 from streamgauge.systems.kafka.system import Kafka
 from streamgauge.systems.nats.system import MODULE, Nats, build
 from streamgauge.systems.pulsar.system import Pulsar
-from streamgauge.systems.support import released
+from streamgauge.systems.support import class_archive, released
 from streamgauge.systems.support.cache import Cache
 from streamgauge.vocabulary.errors import SystemFailure
 
@@ -145,9 +145,11 @@ def test_another_jar_of_a_default_version_is_refused(fake_maven: Path, cache: Ca
 
 
 def test_of_a_version_without_released_checksums_it_is_said_who_checked(
-    fake_maven: Path, cache: Cache
+    fake_maven: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (fake_maven / "kafka_2.13-3.9.1.jar").write_bytes(b"some jar")
+    # Such a jar starts nothing whose classes an archive could hold.
+    monkeypatch.setattr(class_archive, "can_be_made", lambda _java: False)
     said: list[str] = []
     Kafka(cache).install("3.9.1", said.append)
     assert "Kafka 3.9.1 is not a default version" in said[-1]
