@@ -32,31 +32,27 @@ Samples = npt.NDArray[np.int64]
 STARTED_UNIX_MS = 1_790_000_000_000
 
 
-def leb128_zigzag(number: int) -> bytes:
-    """One number as the V2 encoding writes it."""
-    encoded = number * 2 if number >= 0 else -number * 2 - 1
-    out = bytearray()
-    while encoded >= 0x80:
-        out.append(encoded & 0x7F | 0x80)
-        encoded >>= 7
-    out.append(encoded)
-    return bytes(out)
+def leb128_zigzag(numbers: Samples) -> bytes:
+    """Numbers as the V2 encoding writes them."""
+    encoded = np.where(numbers >= 0, 2 * numbers, -2 * numbers - 1)[:, None] >> 7 * np.arange(10)
+    is_there = np.column_stack([np.ones(len(numbers), dtype=bool), encoded[:, 1:-1] > 0])
+    further = 0x80 * (encoded[:, 1:] > 0)
+    return bytes((encoded[:, :-1] & 0x7F | further)[is_there].astype(np.uint8))
 
 
 def encode(samples: Samples) -> bytes:
     """HdrHistogram V2 compressed with 3 digits, 1 ns to 1 h, of samples in ns."""
     values = np.asarray(samples, dtype=np.int64)
-    bucket = np.maximum(np.floor(np.log2(np.maximum(values, 1))).astype(np.int64) - 10, 0)
+    bucket = np.maximum(np.frexp(values)[1].astype(np.int64) - 11, 0)
     indices = ((bucket + 1) << 10) + (values >> bucket) - 1024
-    found, counts = np.unique(indices, return_counts=True)
-    body = bytearray()
-    position = 0
-    for index, count in zip(found.tolist(), counts.tolist(), strict=True):
-        if index > position:
-            body += leb128_zigzag(position - index)
-        body += leb128_zigzag(count)
-        position = index + 1
-    plain = struct.pack(">iiiiqqd", 0x1C849313, len(body), 0, 3, 1, 3_600_000_000_000, 1.0) + bytes(body)
+    all_counts = np.bincount(indices)
+    found = np.flatnonzero(all_counts)
+    counts = all_counts[found]
+    # What is empty before a place is told as a negative number.
+    empty = found - np.concatenate([[0], found[:-1] + 1]) if len(found) else found
+    told = np.column_stack([-empty, counts])
+    body = leb128_zigzag(told[np.column_stack([empty > 0, counts > 0])])
+    plain = struct.pack(">iiiiqqd", 0x1C849313, len(body), 0, 3, 1, 3_600_000_000_000, 1.0) + body
     packed = zlib.compress(plain)
     return struct.pack(">ii", 0x1C849314, len(packed)) + packed
 

@@ -291,8 +291,8 @@ def packed(body: bytes, digits: int = 3, lowest: int = 1, highest: int = 3_600_0
     [
         packed(b"\0" * (50 << 20)),
         packed(b"\x02" * 100_000),
-        packed(sample_run.leb128_zigzag(1 << 50)),
-        packed(sample_run.leb128_zigzag(-40_000) + b"\x02"),
+        packed(sample_run.leb128_zigzag(np.array([1 << 50]))),
+        packed(sample_run.leb128_zigzag(np.array([-40_000])) + b"\x02"),
         packed(b"\x02", digits=5, lowest=1 << 61, highest=(1 << 63) - 1),
         packed(b"\x02", digits=0, lowest=1, highest=2)[:-1],
         b"",
