@@ -7,6 +7,7 @@ becomes an `Ending`; what was measured until then is finished in good order wher
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import threading
@@ -383,10 +384,19 @@ class Load:
         if not answer:
             reason = self._health.worker() or (str(error[0]) if error else "it did not finish in time")
             self._observer.problem(f"the audit could not be made: {reason}")
+            self._pull_rest()
             return None
         while self._pull_quietly():
             pass
         return answer
+
+    def _pull_rest(self) -> None:
+        """The last intervals of a trial that has failed: the worker answers `abort` when all of them are there."""
+        if self._health.worker() is None:
+            with contextlib.suppress(WorkerLost, WorkerRefused):
+                self.client.abort(self.trial)
+            while self._pull_quietly():
+                pass
 
     def _pull_quietly(self) -> int:
         """As `pull`, where a lost worker is noticed by others."""
