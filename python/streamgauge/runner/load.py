@@ -356,7 +356,7 @@ class Load:
         return len(found.intervals)
 
     def finish(self, ending: Ending) -> dict[str, Any] | None:
-        """Ends the schedule, drains and audits; None when the worker is gone. The last intervals are kept."""
+        """Ends the schedule, drains and audits; None when there is no audit. The last intervals are kept."""
         early = ending.kind != "done"
         drain_s = SHORT_DRAIN_S if early else self.workload.drain_s
         slow = self.workload.processing_ms_per_msg or self.workload.processing_ms_per_fetch
@@ -384,19 +384,14 @@ class Load:
         if not answer:
             reason = self._health.worker() or (str(error[0]) if error else "it did not finish in time")
             self._observer.problem(f"the audit could not be made: {reason}")
-            self._pull_rest()
-            return None
-        while self._pull_quietly():
-            pass
-        return answer
-
-    def _pull_rest(self) -> None:
-        """The last intervals of a trial that has failed: the worker answers `abort` when all of them are there."""
-        if self._health.worker() is None:
+            if self._health.worker() is not None:
+                return None
+            # The trial has failed, and its last intervals may be on their way: the worker answers when all of them are there.
             with contextlib.suppress(WorkerLost, WorkerRefused):
                 self.client.abort(self.trial)
-            while self._pull_quietly():
-                pass
+        while self._pull_quietly():
+            pass
+        return answer or None
 
     def _pull_quietly(self) -> int:
         """As `pull`, where a lost worker is noticed by others."""

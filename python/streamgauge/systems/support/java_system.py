@@ -100,6 +100,10 @@ class JavaSystem(System, Generic[Launch]):
                 # An agent, such as the one for metrics, would have to be there whenever the archive is used.
                 classes = ClassArchives(into, are_written=True)
                 self.start_cluster(replace(launch, classes=classes), _say_nothing).stop()
+            for other in self.cache.versions(name):
+                # Of an installation that has been repaired since, or of another JVM.
+                if other.startswith(f"{version}-"):
+                    self.cache.remove(name, other)
             return {"of": f"{self.name} {version}", "java": java.version}
 
         try:
@@ -109,10 +113,6 @@ class JavaSystem(System, Generic[Launch]):
                 f"no archive of the classes of {self.title} {version}, so that starts take longer: {failure}"
             )
             return class_archive.NONE
-        for other in self.cache.versions(name):
-            # Of an installation that has been repaired, or of another JVM.
-            if other.startswith(f"{version}-") and other != of_this:
-                self.cache.remove(name, other)
         return ClassArchives(found.path)
 
     def missing(self) -> str | None:
