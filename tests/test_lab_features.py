@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -12,13 +13,18 @@ import pytest
 from lab_support import lab
 from streamgauge.model.messages import Interval
 from streamgauge.model.resolve import read_workload
+from streamgauge.runner.compilers import FIRST_NICE, NAMES, Compilers
 from streamgauge.runner.request import topic_names, trial_request
-from streamgauge.runner.thread_stats import compiled_s, read_threads
+from streamgauge.runner.thread_stats import read_threads
 from streamgauge.runner.warm_up import WINDOW, WarmUp
+from streamgauge.systems.support import privileges
 from streamgauge.systems.support.java import find_java
 from streamgauge.vocabulary.sizes import SIZES, SizeSpread, parse_message_size
 from test_lab_model import problems, write
 from test_lab_real import call, measured, result_of
+
+SYS_NICE = 23
+"""Its number among the kernel's capabilities."""
 
 
 def spread(value: object) -> SizeSpread:
@@ -144,24 +150,46 @@ def test_a_load_on_a_system_that_still_compiles_is_not_steady() -> None:
     assert not warm_up.explanation
 
 
+def priorities(pid: int) -> tuple[set[int], set[int]]:
+    """Nice values of a JVM's compilers, and of its other threads."""
+    compilers: set[int] = set()
+    others: set[int] = set()
+    for thread, (name, _) in read_threads(pid).items():
+        with contextlib.suppress(ProcessLookupError):
+            (compilers if name in NAMES else others).add(os.getpriority(os.PRIO_PROCESS, thread))
+    return compilers, others
+
+
 @pytest.mark.jvm
-def test_the_compilers_of_a_jvm_are_seen_at_work(tmp_path: Path) -> None:
+def test_the_compilers_of_a_jvm_are_seen_at_work_and_go_first_for_as_long_as_a_warm_up_waits_for_them(
+    tmp_path: Path,
+) -> None:
     source = tmp_path / "Busy.java"
     source.write_text(
         "class Busy { public static void main(String[] none) { double sum = 0; for (long n = 1; n > 0; n++) sum += Math.sin(n) * none.length; } }",
         "utf-8",
     )
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
     with subprocess.Popen([str(find_java().executable), str(source)]) as busy:
+        compilers = Compilers(lambda: [busy.pid])
         try:
             until = time.monotonic() + 60
-            while compiled_s([busy.pid]) < 0.05:
-                assert busy.poll() is None
-                assert time.monotonic() < until, read_threads(busy.pid)
-                time.sleep(0.1)
+            with compilers.first():
+                while compilers.used_s() < 0.05:
+                    assert busy.poll() is None
+                    assert time.monotonic() < until, read_threads(busy.pid)
+                    time.sleep(0.1)
+                may = privileges.has(SYS_NICE) and usual > FIRST_NICE
+                assert priorities(busy.pid) == ({FIRST_NICE if may else usual}, {usual})
+            assert priorities(busy.pid) == ({usual}, {usual})
+            assert compilers.used_s() > 0.0
+            assert priorities(busy.pid) == ({usual}, {usual}), "nobody waits for them"
         finally:
             busy.kill()
-    assert compiled_s([busy.pid]) == 0.0, "it is gone"
-    assert compiled_s([os.getpid()]) == 0.0, "this is none"
+    assert compilers.used_s() == 0.0, "it is gone"
+    with compilers.first():
+        pass
+    assert Compilers(lambda: [os.getpid()]).used_s() == 0.0, "this is none"
 
 
 def test_sizes_skewed_keys_surges_and_slow_consumers_are_audited(gauge: Path, tmp_path: Path) -> None:

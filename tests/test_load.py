@@ -8,6 +8,7 @@ import pytest
 from streamgauge.fleet.base import WorkerCalls
 from streamgauge.model.messages import IntervalsPage
 from streamgauge.model.resolve import read_workload
+from streamgauge.runner.compilers import Compilers
 from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.load import Ending, Health, Load
 from streamgauge.runner.observer import Observer
@@ -46,7 +47,7 @@ def test_the_last_intervals_of_a_trial_that_has_failed_are_kept(gone: str | None
         health=Health(lambda: gone, lambda: None, lambda: None),
         keep=rows.extend,
         learn_warm_up=lambda *_: None,
-        compiled_s=lambda: 0.0,
+        compilers=Compilers(lambda: []),
     )
     assert load.finish(Ending("worker", "not authorised")) is None
     assert [row["interval"] for row in rows] == kept

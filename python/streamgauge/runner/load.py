@@ -21,6 +21,7 @@ from streamgauge.fleet.heartbeat import Heartbeat
 from streamgauge.model.messages import Interval, LatencyEntry, TrialStatus
 from streamgauge.model.result_special import WarmUpResult
 from streamgauge.model.workload import Workload
+from streamgauge.runner.compilers import Compilers
 from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.observer import Observer, Snapshot
 from streamgauge.runner.pace import Pace
@@ -102,11 +103,11 @@ class Load:
         health: Health,
         keep: Callable[[list[dict[str, Any]]], None],
         learn_warm_up: Callable[[Workload, WarmUpResult], None],
-        compiled_s: Callable[[], float],
+        compilers: Compilers,
         quiet: QuietWait | None = None,
         pace: Pace | None = None,
     ) -> None:
-        """`compiled_s`: CPU that the system's compilers have used so far. `quiet`: where the schedule was given more time than the workload asks for.
+        """`compilers`: of the system. `quiet`: where the schedule was given more time than the workload asks for.
         `pace`: where the rate is to be found in the warm-up."""
         self.client = client
         self.trial = trial
@@ -120,7 +121,7 @@ class Load:
         self._phases = phases
         self._health = health
         self._keep = keep
-        self._learn_warm_up, self._compiled_s = learn_warm_up, compiled_s
+        self._learn_warm_up, self._compilers = learn_warm_up, compilers
         self._quiet = quiet
         self._pace = pace
         self._wanted_msgs_s: float | None = None
@@ -219,22 +220,10 @@ class Load:
         """Goes on until the load is steady, or for as long as a warm-up may take; the measured phase is fixed then."""
         limit_s = self.workload.warmup_s
         self.begin(WARM_UP, limit_s, 0.0)
-        steady = False
-        # A phase begins at a whole interval that is 200 ms away at least.
-        while not steady and self.seen_s + INTERVAL_S < limit_s:
-            ending = self.advance(self.seen_s + INTERVAL_S)
-            if ending is not None:
-                return ending
-            self._warm_up_seen.compiled(time.monotonic(), self._compiled_s())
-            steady = not self._warm_up_seen.explanation and (self._pace is None or self._pace.found)
-            try:
-                self._follow_pace()
-            except (WorkerLost, WorkerRefused) as error:
-                return Ending("worker", str(error))
-            if steady:
-                self.say("steady")
-            elif self._warm_up_seen.explanation:
-                self.say(f"not steady yet: {self._warm_up_seen.explanation}")
+        with self._compilers.first():
+            steady, ending = self._until_steady(limit_s)
+        if ending is not None:
+            return ending
         try:
             from_s = self.client.begin_phase(self.trial, MEASURE)
             self.warmed_up = WarmUpResult(
@@ -253,6 +242,26 @@ class Load:
             return Ending("worker", str(error))
         self._learn_warm_up(self.workload, self.warmed_up)
         return self.advance(from_s)
+
+    def _until_steady(self, limit_s: float) -> tuple[bool, Ending | None]:
+        """Whether the load has become steady within that time, and what has ended it."""
+        steady = False
+        # A phase begins at a whole interval that is 200 ms away at least.
+        while not steady and self.seen_s + INTERVAL_S < limit_s:
+            ending = self.advance(self.seen_s + INTERVAL_S)
+            if ending is not None:
+                return steady, ending
+            self._warm_up_seen.compiled(time.monotonic(), self._compilers.used_s())
+            steady = not self._warm_up_seen.explanation and (self._pace is None or self._pace.found)
+            try:
+                self._follow_pace()
+            except (WorkerLost, WorkerRefused) as error:
+                return steady, Ending("worker", str(error))
+            if steady:
+                self.say("steady")
+            elif self._warm_up_seen.explanation:
+                self.say(f"not steady yet: {self._warm_up_seen.explanation}")
+        return steady, None
 
     def _follow_pace(self) -> None:
         """Goes on at another rate, where it is time for one: what was steady before says nothing then. Raises WorkerLost, WorkerRefused."""

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 BUSIEST = 3
 """So many threads of each process are kept."""
-
-
-COMPILERS = frozenset({"C1 CompilerThre", "C2 CompilerThre"})
-"""A JVM's, as far as the kernel keeps their names."""
-
-
-def compiled_s(pids: Iterable[int]) -> float:
-    """CPU seconds that the compilers of JVMs among these processes have used so far, those that are gone since left out."""
-    return math.fsum(cpu_s for pid in pids for name, cpu_s in read_threads(pid).values() if name in COMPILERS)
 
 
 def read_threads(pid: int) -> dict[int, tuple[str, float]]:

@@ -22,6 +22,7 @@ from streamgauge.model.workload import Workload
 from streamgauge.runner import machine
 from streamgauge.runner.acks import AckWatch
 from streamgauge.runner.backlog import BacklogLeg
+from streamgauge.runner.compilers import Compilers
 from streamgauge.runner.faults import FaultLeg
 from streamgauge.runner.instruments import Instruments
 from streamgauge.runner.interrupts import Interrupted, Interrupts, OutOfTime
@@ -34,7 +35,6 @@ from streamgauge.runner.record import TrialRecord
 from streamgauge.runner.request import quiet_stop_s, ready_within_s, stop_s, waits_for_quiet
 from streamgauge.runner.search import Bench, search
 from streamgauge.runner.settle import LOOK_KEPT_S, LOOK_S, SETTLE_WITHIN_S, settle
-from streamgauge.runner.thread_stats import compiled_s
 from streamgauge.runner.topics import Topics, check_room
 from streamgauge.runner.under_test import UnderTest
 from streamgauge.store.context import TrialContext
@@ -350,7 +350,7 @@ class TrialRunner:
             health=Health(self._worker_problem, self._system_problem, self._under.disk_problem),
             keep=self._keep_intervals,
             learn_warm_up=self._warmed_up,
-            compiled_s=lambda: compiled_s(one.pid for one in self._under.watched()),
+            compilers=Compilers(lambda: [one.pid for one in self._under.watched()]),
             pace=self._pace,
             quiet=QuietWait(self._measured_for, self._watched_cpus()) if self._waits_for_quiet else None,
         )

@@ -58,7 +58,7 @@ class WarmUp:
             self._seen[-1]["cpu"] = interval.cpu_s / interval.duration_s if interval.duration_s else unknown
 
     def compiled(self, at_s: float, cpu_s: float) -> None:
-        """What the system's compilers have used by now (thread_stats.py)."""
+        """What the system's compilers have used by now (compilers.py)."""
         self._explanation = None
         self._compiled.append((at_s, cpu_s))
 
