@@ -3,7 +3,8 @@ and a machine without other work; all of it takes about 40 minutes.
 
     PYTHONPATH=tests .venv/bin/python benches/disturbed.py [EXPERIMENT...] [--systems gauge-log,kafka] [--rate 20000] [--seconds 10] [--count 5]
 
-pairs     the same load with and without a thief that takes CPUs at real-time priority, in turn: figures of quiet time over the undisturbed median
+pairs     the same load with and without a thief that takes CPUs at real-time priority, in turn, on one start of a broker: figures of quiet time over the
+          undisturbed median
 runs      the reference log beside twice as many thieves, no two alike: the largest figure over the smallest
 stalls    a server that stands still for 5 ms every 2 s, with and without a thief: that stays in the tail
 stop      a SIGSTOP of 300 ms, beside a thief: so does that
@@ -35,7 +36,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import yaml
+from causes import connection_of
 from lab_runs import LAB, measures
+from metrics import started
 from thief import thief
 
 Habit = tuple[float, float, float]
@@ -50,6 +54,8 @@ THIEVES: tuple[Habit, ...] = (
 DISTURBERS = Path(__file__).with_name("disturbers.py")
 BEYOND = "4000000"
 """Messages per second that no generator on two cores sends."""
+WARM = "60s"
+"""A broker whose JVM compiles is another one."""
 STAYS = "at 0.75 of what they imply or more"
 QUOTA_GROUPS = (("cpu.max", "150000 100000"), ("cpu.cfs_quota_us", "150000"))
 Trial = dict[str, Any]
@@ -89,9 +95,7 @@ class Bench:
             disturbing,
             contextlib.ExitStack() as acts,
         ):
-            # A broker whose JVM compiles is another one.
-            warmup = "auto:90s" if system == "kafka" else "3s"
-            load = {"--rate": self.rate, "--duration": f"{self.seconds}s", "--warmup": warmup}
+            load = {"--rate": self.rate, "--duration": f"{self.seconds}s", "--warmup": "3s"}
             load |= dict(zip(arguments[::2], arguments[1::2], strict=True))
             events = Path(out) / "events.jsonl"
             command = [*within, LAB, "run", "--system", system, *itertools.chain(*load.items())]
@@ -108,6 +112,20 @@ class Bench:
                 process.kill()
             found: Trial = json.loads(next(Path(out).glob("*/trials/001/result.json")).read_text("utf-8"))
         return found
+
+
+@contextlib.contextmanager
+def one_start(bench: Bench, name: str) -> Iterator[str]:
+    """What to measure, to meet the same start of a system each time, warm: starts of a broker differ by more than is asked here. Those of the reference log
+    do not."""
+    if name == "gauge-log":
+        yield name
+        return
+    with started(name) as (running, directory):
+        file = directory / "system.yaml"
+        file.write_text(yaml.safe_dump({"system": name, **connection_of(running)}), "utf-8")
+        bench.measure("--warmup", WARM, system=str(file))
+        yield str(file)
 
 
 @contextlib.contextmanager
@@ -174,9 +192,10 @@ def pairs(bench: Bench) -> None:
     for system in bench.systems:
         thieves = list(itertools.islice(itertools.cycle(THIEVES), bench.count))
         alone, beside = [], []
-        for habit in thieves:
-            alone.append(bench.measure(system=system))
-            beside.append(bench.measure(system=system, beside=habit))
+        with one_start(bench, system) as started_once:
+            for habit in thieves:
+                alone.append(bench.measure(system=started_once))
+                beside.append(bench.measure(system=started_once, beside=habit))
         truths = {
             name: statistics.median(quiet(trial, name)[0] or trial["publish_ms"][name] for trial in alone)
             for name in ("p50", "p99")

@@ -78,7 +78,6 @@ LAB = (
     "test_quiet_real.py::*",
     "test_security_real.py::*",
     "test_security_runs.py::*",
-    "test_statistics.py::test_the_interval*",
     "test_study_fleet.py::test_a_study_of_two*",
     "test_study_hooks.py::test_a_variant*",
     "test_study_hooks.py::test_hooks_without*",
@@ -92,6 +91,24 @@ LAB = (
     "test_worker_access.py::*",
 )
 """They start programs of ours, each for seconds, or compute for as long: not in `make test-fast`."""
+
+SIMULATES = (
+    "test_causes.py::*",
+    "test_explanation.py::*",
+    "test_fuzz_lab.py::*",
+    "test_lists_json.py::*",
+    "test_profiles.py::test_by_chance*",
+    "test_profiles.py::test_damage*",
+    "test_report_html.py::test_sixty*",
+    "test_statistics.py::*",
+    "test_steadiness.py::test_neighbours*",
+    "test_steadiness.py::test_noise_alone*",
+    "test_studies_true.py::*",
+    "test_study_model.py::test_every_study_that_ships*",
+    "test_study_variants.py::*",
+    "test_study_versions.py::*",
+)
+"""They start nothing, and compute for seconds: simulations by the hundred, runs of whole studies. Not in `make test-fast` either."""
 
 LAST = ("test_containerfile.py::test_the_images*", "test_packaging.py::test_the_wheel_*")
 """They come after all others that take long: they run cargo, which builds Rust's test programs beside those (tools/suite.py)."""
@@ -114,6 +131,10 @@ GROUPS = (
     ("prometheus", "test_metrics.py::test_every_query*"),
     ("prometheus", "test_metrics.py::test_prometheus*"),
     ("site", "test_site.py::*"),
+    ("sources", "test_dependencies.py::test_what_is_installed*"),
+    ("sources", "test_layers.py::*"),
+    ("sources", "test_waiting.py::test_only_what_paces*"),
+    ("sources", "test_wording.py::test_no_*"),
     ("accessibility", "test_accessibility.py::*"),
     *(("cargo", pattern) for pattern in LAST),
     ("run", "test_lab_real.py::test_every_message_is_accounted_for"),
@@ -121,14 +142,14 @@ GROUPS = (
     ("run", "test_lab_real.py::test_nothing_of_the_system_remains"),
     ("run", "test_lab_real.py::test_a_run_is_listed_shown_reported_exported_and_imported"),
 )
-"""Tests that share a broker, a browser or a run: one process runs them all, so that it is started once."""
+"""Tests that share a broker, a browser, a run or what they have read: one process runs them all, so that it is started once."""
 
 COMPUTES = (
     "test_inference.py::*",
     "test_opening.py::*",
     "test_packaging.py::*",
     "test_quiet.py::*",
-    "test_statistics.py::*",
+    *SIMULATES,
 )
 """Of those that take long, they want a core all the time, as JVMs do while they start; the others wait for most of theirs."""
 
@@ -195,7 +216,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks and orders the tests."""
     scopes: dict[str, list[pytest.Item]] = {}
     for item in items:
-        for mark, patterns in (("quiet", QUIET), ("long", LONG), ("lab", LAB)):
+        for mark, patterns in (("quiet", QUIET), ("long", LONG), ("lab", LAB + SIMULATES)):
             if is_any(item.nodeid, patterns):
                 item.add_marker(mark)
         # Those of the other lanes are left out later, and must not make this one's order.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from sources import files, nodes
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -22,8 +23,8 @@ def names(lines: list[str]) -> set[str]:
 def imported() -> set[str]:
     """Distributions that modules of the package import, wherever in a module that is."""
     modules: set[str] = set()
-    for path in (ROOT / "python" / "streamgauge").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path in files():
+        for node in nodes(path):
             if isinstance(node, ast.Import):
                 modules |= {one.name.partition(".")[0] for one in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:

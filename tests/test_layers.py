@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import re
 import tomllib
@@ -13,6 +12,7 @@ from typing import get_type_hints
 
 import pytest
 import streamgauge.cli.app
+from sources import around, files, nodes
 from streamgauge.cli.deferred import WORK, load
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +25,7 @@ BY_NAME = ("import_module", "__import__")
 def modules() -> dict[str, Path]:
     """Name -> file of each module of ours."""
     found = {}
-    for path in (SOURCES / "streamgauge").rglob("*.py"):
+    for path in files():
         parts = path.relative_to(SOURCES).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
@@ -47,16 +47,14 @@ def imported(node: ast.AST) -> Iterator[str]:
                 yield inner if inner in MODULES else module
 
 
-@functools.cache
-def tree(module: str) -> ast.Module:
-    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
-
-
 def in_functions(module: str) -> set[str]:
-    functions = [
-        one for one in ast.walk(tree(module)) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))
-    ]
-    return {name for function in functions for node in ast.walk(function) for name in imported(node)}
+    file = MODULES[module]
+    return {
+        name
+        for node in nodes(file)
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and around(file, node.lineno)
+        for name in imported(node)
+    }
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
@@ -98,13 +96,20 @@ def test_nothing_of_ours_is_imported_within_a_function() -> None:
 
 def imports_by_name(module: str) -> bool:
     """Whether it may import a module of ours by a name that it computes or holds as a text."""
-    for node in ast.walk(tree(module)):
-        if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] not in BY_NAME:
+    for node in nodes(MODULES[module]):
+        if not isinstance(node, ast.Call) or _called(node.func) not in BY_NAME:
             continue
         name = node.args[0] if node.args else None
         if not isinstance(name, ast.Constant) or str(name.value).partition(".")[0] == "streamgauge":
             return True
     return False
+
+
+def _called(function: ast.expr) -> str | None:
+    """The last part of its name."""
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else None
 
 
 def test_one_module_imports_by_name() -> None:
@@ -113,8 +118,8 @@ def test_one_module_imports_by_name() -> None:
 
 def test_no_circle_between_files() -> None:
     graph = {
-        module: {name for node in ast.walk(tree(module)) for name in imported(node)} - {module}
-        for module in MODULES
+        module: {name for node in nodes(file) for name in imported(node)} - {module}
+        for module, file in MODULES.items()
     }
     assert circle(graph) == [], "what is imported for its types alone counts, too"
 

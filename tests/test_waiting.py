@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import time
-from pathlib import Path
 
 import pytest
+from sources import PACKAGE, around, files, nodes
 from streamgauge.vocabulary.waiting import wait_until
 
-SOURCES = Path(__file__).resolve().parent.parent / "python" / "streamgauge"
 PACING = {
     "vocabulary/waiting.py:wait_until": "the one that waits",
     "runner/settle.py:settle": "the time over which the CPU is measured",
@@ -31,18 +30,13 @@ PACING = {
 def sleeping() -> set[str]:
     """FILE:FUNCTION of every call of a `sleep`, however it was imported."""
     found = set()
-    for path in SOURCES.rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        functions = [
-            one for one in ast.walk(tree) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))
-        ]
-        for node in ast.walk(tree):
+    for path in files():
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and node.module == "time":
                 assert "sleep" not in [one.name for one in node.names], f"{path}: import time, for this test"
             if isinstance(node, ast.Attribute) and node.attr == "sleep":
-                around = [one for one in functions if one.lineno <= node.lineno <= (one.end_lineno or 0)]
-                name = max(around, key=lambda one: one.lineno).name if around else "-"
-                found.add(f"{path.relative_to(SOURCES)}:{name}")
+                name = around(path, node.lineno)[-1:] or ["-"]
+                found.add(f"{path.relative_to(PACKAGE)}:{name[0]}")
     return found
 
 

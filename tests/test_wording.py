@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from sample_run import KAFKA, LOG, sample_trial, workload, write_run
+from sources import files, nodes
 from streamgauge.analysis.bottleneck import window_limit
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.compare import compare
@@ -84,7 +85,7 @@ def test_no_text_counts_one_trials() -> None:
     """A count and its noun go through `plural`."""
     found = [
         f"{file.name}: {text}"
-        for file in sorted([*PACKAGE.rglob("*.py"), *TEMPLATES.glob("*.html")])
+        for file in sorted([*files(), *TEMPLATES.glob("*.html")])
         for text in _texts(file)
         if COUNTED.search(text) and not re.search(r"[A-Z]{3}\} ", text)
         if not any(file.name == name and text.startswith(begin) for name, begin in NEVER_ONE)
@@ -96,17 +97,13 @@ def _texts(file: Path) -> list[str]:
     """The f-strings of a file, with their expressions as they are written; the lines of a template."""
     if file.suffix == ".html":
         return file.read_text("utf-8").splitlines()
-    return [
-        ast.unparse(node)
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.JoinedStr)
-    ]
+    return [ast.unparse(node) for node in nodes(file) if isinstance(node, ast.JoinedStr)]
 
 
 def test_no_part_of_a_text_stands_alone() -> None:
     """A string on a line of its own, after an expression that was complete, is in no text."""
-    for file in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    for file in files():
+        for node in nodes(file):
             if isinstance(node, ast.Expr):
                 assert not isinstance(node.value, ast.JoinedStr), f"{file}:{node.lineno}"
 
