@@ -108,20 +108,23 @@ def test_a_system_that_stands_still_is_not_disturbed(gauge: Path, tmp_path: Path
     )
     log.send_signal(signal.SIGSTOP)
     await_standing("the log", [log.pid])
+    stood_from_s = time.monotonic()
     threading.Event().wait(0.3)
+    stood_s = time.monotonic() - stood_from_s
     log.send_signal(signal.SIGCONT)
     process.communicate(timeout=150)
     found = lab_support.result(tmp_path)
     assert found["publish_ms"]["max"] > 250
-    # 300 ms of 8 s are 3 in 80 of all messages.
-    assert (
-        found["quiet"]["publish_ms"]["p99"]["value"] is None
-        or found["quiet"]["publish_ms"]["p99"]["value"] > 100
-    )
-    assert (
-        found["quiet"]["publish_ms"]["p99"]["at_most"] is None
-        or found["quiet"]["publish_ms"]["p99"]["at_most"] > 100
-    )
+    # All that were due while it stood wait for its end, the first of them longest: 1 % of all for longer than this. It is less where the trial went on for
+    # its quiet time.
+    implied_ms = 1e3 * (stood_s - 0.01 * found["quiet"]["seconds"])
+    p99 = found["quiet"]["publish_ms"]["p99"]
+    if found["validity"]["word"] == "valid":
+        assert p99["value"] > 0.9 * implied_ms
+    else:
+        # One stop that windows have cut is hardly known, and the interval says so.
+        assert p99["value"] is None or p99["value"] > 0.25 * implied_ms
+        assert p99["at_most"] is None or p99["at_most"] > 0.9 * implied_ms
 
 
 def test_without_the_right_to_real_time_priority_nothing_is_claimed(gauge: Path, tmp_path: Path) -> None:
