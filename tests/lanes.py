@@ -87,7 +87,6 @@ LAB = (
     "test_suite.py::test_what_is_green*",
     "test_supply_chain.py::test_the_bill*",
     "test_systems_standalone.py::*",
-    "test_verify.py::test_a_real_*",
     "test_worker_access.py::*",
 )
 """They start programs of ours, each for seconds, or compute for as long: not in `make test-fast`."""
@@ -107,8 +106,9 @@ SIMULATES = (
     "test_study_model.py::test_every_study_that_ships*",
     "test_study_variants.py::*",
     "test_study_versions.py::*",
+    "test_verify.py::*",
 )
-"""They start nothing, and compute for seconds: simulations by the hundred, runs of whole studies. Not in `make test-fast` either."""
+"""They start nothing, and compute for seconds: simulations by the hundred, runs of whole studies, a hundred runs that were changed. Not in `make test-fast` either."""
 
 LAST = ("test_containerfile.py::test_the_images*", "test_packaging.py::test_the_wheel_*")
 """They come after all others that take long: they run cargo, which builds Rust's test programs beside those (tools/suite.py)."""

@@ -54,7 +54,7 @@ RUST = Lane(
     900,
     preparation=(sys.executable, "tools/rust_tests.py", "build"),
 )
-FAST = Lane("Python, fast", (*PYTEST, "-n", str(CORES), "-m", f"not ({NEEDS_MUCH} or {NOT_HERE})"), 300)
+FAST = Lane("Python, fast", (*PYTEST, "-n", str(CORES + 1), "-m", f"not ({NEEDS_MUCH} or {NOT_HERE})"), 300)
 PARALLEL = Lane(
     f"Python, {WORKERS} side by side", (*PYTEST, "-n", str(WORKERS), "-m", f"not ({NOT_HERE})"), 2400
 )
