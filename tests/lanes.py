@@ -108,7 +108,7 @@ SIMULATES = (
     "test_study_versions.py::*",
     "test_verify.py::*",
 )
-"""They start nothing, and compute for seconds: simulations by the hundred, runs of whole studies, a hundred runs that were changed. Not in `make test-fast` either."""
+"""They start nothing, and compute for seconds: simulations by the hundred, whole studies, a hundred runs that were changed. Not in `make test-fast` either."""
 
 LAST = ("test_containerfile.py::test_the_images*", "test_packaging.py::test_the_wheel_*")
 """They come after all others that take long: they run cargo, which builds Rust's test programs beside those (tools/suite.py)."""
