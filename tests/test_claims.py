@@ -113,9 +113,17 @@ def test_what_only_has_bounds_is_decided_where_they_decide(
 
 
 def test_bounds_that_allow_both_leave_a_round_to_wish_for() -> None:
-    """Of three rounds the machine hid one: one more tells, and no "never" is said of it."""
-    (test,) = judged({"a": (1.0, 1.01, 1.0), "b": (2.0, 2.1, (0.2, 2.6))}, ratio=["b", "a"], above=1.0).tests
-    assert (test.verdict, test.rounds, test.after) == ("undecided", 4, 3)
+    """One more that is not hidden would tell, and no "never" is said of it; one of which it was hidden each time asks for many."""
+    hidden = (0.2, 2.6)
+    for figures, more in (
+        ((2.0, 2.1, hidden), 2),
+        ((2.0, hidden, hidden), 5),
+        ((hidden,) * 3, 15),
+        ((hidden,) * 6, 24),
+    ):
+        a = (1.0, 1.01, 1.0) * (len(figures) // 3)
+        (test,) = judged({"a": a, "b": figures}, ratio=["b", "a"], above=1.0).tests
+        assert (test.verdict, test.rounds, test.after) == ("undecided", len(figures) + more, len(figures))
 
 
 def test_the_best_rounds_are_not_left_out_because_only_bounds_are_known_of_them() -> None:

@@ -300,13 +300,13 @@ def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float, 
 
 
 def _exact_rounds(shown: Number | Bounded, samples: Sequence[Sample]) -> int | None:
-    """With how many rounds a number whose bounds allow both would be known by rounds that have values; None where it is, or that is no matter of a
-    disturbance."""
+    """With how many rounds a number whose bounds allow both would be known by rounds that have values, if they come as often as so far (Laplace's rule of
+    succession: a figure that was hidden each time will mostly be again); None where it is, or that is no matter of a disturbance."""
     if not isinstance(shown, Bounded) or shown.low is None or shown.high is None:
         return None
     exact = set.intersection(*({value.round for value in one.values} for one in samples))
     lacking = ROUNDS_MIN - len(exact)
-    return shown.rounds + lacking if lacking > 0 else None
+    return shown.rounds + math.ceil(lacking * (shown.rounds + 2) / (len(exact) + 1)) if lacking > 0 else None
 
 
 def _leaning(test: CheckFile, number: Number | Bounded) -> Verdict | None:

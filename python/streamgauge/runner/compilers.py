@@ -35,8 +35,8 @@ class Compilers:
             yield
         finally:
             self._first = False
-            for pid in self._pids():
-                # One that another one has started has its priority from that.
+            # One that another one starts has its priority from that, and may do so just now: a second look finds it.
+            for pid in 2 * list(self._pids()):
                 for thread in self._of(pid):
                     _set_nice(thread, pid, FIRST_NICE, None)
 
