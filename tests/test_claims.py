@@ -126,6 +126,14 @@ def test_bounds_that_allow_both_leave_a_round_to_wish_for() -> None:
         assert (test.verdict, test.rounds, test.after) == ("undecided", len(figures) + more, len(figures))
 
 
+def test_bounds_around_the_bound_that_is_asked_are_not_priced_as_if_one_round_more_would_do() -> None:
+    """Where what they are about lies near it and varies, rounds without bounds would not tell either."""
+    peaks = (1.3, (1.6, 2.6), (3.9, 5.6), (1.7, 4.6), 3.5)
+    calm = (0.029, 0.061, 0.026, 0.021, 0.009)
+    (test,) = judged({"a": calm, "b": peaks}, ratio=["b", "a"], above=100.0).tests
+    assert (test.verdict, test.rounds) == ("undecided", None)
+
+
 def test_the_best_rounds_are_not_left_out_because_only_bounds_are_known_of_them() -> None:
     """A maximum beyond the generator's is known by its lower end. Without those rounds the system would be judged by its worst."""
     random = np.random.default_rng(3)

@@ -292,21 +292,27 @@ def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float, 
         verdict=verdict,
         why="" if verdict.decided else "the interval contains the bound",
         rounds=shown.rounds_to_tell(_nearest(test, shown), min(each, ALPHA / 2))
-        or _exact_rounds(shown, samples),
+        or _exact_rounds(test, shown, samples, min(each, ALPHA / 2)),
         leans=leans,
         after=shown.rounds,
         shared_start=shown.shared_start,
     )
 
 
-def _exact_rounds(shown: Number | Bounded, samples: Sequence[Sample]) -> int | None:
+def _exact_rounds(
+    test: CheckFile, shown: Number | Bounded, samples: Sequence[Sample], alpha: float
+) -> int | None:
     """With how many rounds a number whose bounds allow both would be known by rounds that have values, if they come as often as so far (Laplace's rule of
-    succession: a figure that was hidden each time will mostly be again); None where it is, or that is no matter of a disturbance."""
-    if not isinstance(shown, Bounded) or shown.low is None or shown.high is None:
+    succession: a figure that was hidden each time will mostly be again), and told from its bound; None where it is known, where that is no matter of a
+    disturbance, or where no number of them would tell."""
+    middle = shown.middle if isinstance(shown, Bounded) else None
+    tell = None if middle is None else middle.rounds_to_tell(_nearest(test, middle), alpha)
+    if tell is None:
         return None
     exact = set.intersection(*({value.round for value in one.values} for one in samples))
     lacking = ROUNDS_MIN - len(exact)
-    return shown.rounds + math.ceil(lacking * (shown.rounds + 2) / (len(exact) + 1)) if lacking > 0 else None
+    known = shown.rounds + math.ceil(lacking * (shown.rounds + 2) / (len(exact) + 1))
+    return max(known, tell) if lacking > 0 else None
 
 
 def _leaning(test: CheckFile, number: Number | Bounded) -> Verdict | None:

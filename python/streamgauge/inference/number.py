@@ -128,6 +128,14 @@ class Bounded:
         return max(one.rounds for one in (self.low, self.high) if one is not None)
 
     @property
+    def middle(self) -> Number | None:
+        """Between its ends, and varying no more than the calmer of them: what rounds without bounds may come to. None where an end is open."""
+        if self.low is None or self.high is None:
+            return None
+        mean, spread = (self.low.mean + self.high.mean) / 2.0, min(self.low.spread, self.high.spread)
+        return replace(self.low, mean=mean, spread=spread)
+
+    @property
     def value(self) -> None:
         """Nobody knows."""
         return None
