@@ -116,7 +116,7 @@ def test_bounds_that_allow_both_leave_a_round_to_wish_for() -> None:
     """One more that is not hidden would tell, and no "never" is said of it; one of which it was hidden each time asks for many."""
     hidden = (0.2, 2.6)
     for figures, more in (
-        ((2.0, 2.1, hidden), 2),
+        ((2.0, 2.1, hidden), 3),
         ((2.0, hidden, hidden), 5),
         ((hidden,) * 3, 15),
         ((hidden,) * 6, 24),
