@@ -45,13 +45,6 @@ LAB = (
     "test_gates_real.py::*",
     "test_gauge_log_*.py::*",
     "test_idle.py::*",
-    "test_inference.py::test_a_bound*",
-    "test_inference.py::test_a_study*",
-    "test_inference.py::test_going_on*",
-    "test_inference.py::test_no_difference*",
-    "test_inference.py::test_rounds_that_lack*",
-    "test_inference.py::test_the_price*",
-    "test_inference.py::test_what_is_true*",
     "test_kubernetes_objects.py::test_a_worker_that_is_stopped*",
     "test_kubernetes_real.py::*",
     "test_lab_features.py::test_a_backlog*",
@@ -70,11 +63,6 @@ LAB = (
     "test_probe_hosts.py::test_a_time*",
     "test_probe_hosts.py::test_what_is_asked*",
     "test_profiles_real.py::*",
-    "test_quiet.py::test_a_mean*",
-    "test_quiet.py::test_bounds_hold*",
-    "test_quiet.py::test_intervals*",
-    "test_quiet.py::test_the_interval*",
-    "test_quiet.py::test_where_it_cannot_be_told*",
     "test_quiet_real.py::*",
     "test_security_real.py::*",
     "test_security_runs.py::*",
@@ -89,15 +77,27 @@ LAB = (
     "test_systems_standalone.py::*",
     "test_worker_access.py::*",
 )
-"""They start programs of ours, each for seconds, or compute for as long: not in `make test-fast`."""
+"""They start programs of ours, each for seconds: not in `make test-fast`."""
 
 SIMULATES = (
     "test_causes.py::*",
     "test_explanation.py::*",
     "test_fuzz_lab.py::*",
+    "test_inference.py::test_a_bound*",
+    "test_inference.py::test_a_study*",
+    "test_inference.py::test_going_on*",
+    "test_inference.py::test_no_difference*",
+    "test_inference.py::test_rounds_that_lack*",
+    "test_inference.py::test_the_price*",
+    "test_inference.py::test_what_is_true*",
     "test_lists_json.py::*",
     "test_profiles.py::test_by_chance*",
     "test_profiles.py::test_damage*",
+    "test_quiet.py::test_a_mean*",
+    "test_quiet.py::test_bounds_hold*",
+    "test_quiet.py::test_intervals*",
+    "test_quiet.py::test_the_interval*",
+    "test_quiet.py::test_where_it_cannot_be_told*",
     "test_report_html.py::test_sixty*",
     "test_statistics.py::*",
     "test_steadiness.py::test_neighbours*",
@@ -145,10 +145,8 @@ GROUPS = (
 """Tests that share a broker, a browser, a run or what they have read: one process runs them all, so that it is started once."""
 
 COMPUTES = (
-    "test_inference.py::*",
     "test_opening.py::*",
     "test_packaging.py::*",
-    "test_quiet.py::*",
     *SIMULATES,
 )
 """Of those that take long, they want a core all the time, as JVMs do while they start; the others wait for most of theirs."""

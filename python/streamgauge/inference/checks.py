@@ -306,13 +306,13 @@ def _exact_rounds(
     succession: a figure that was hidden each time will mostly be again), and told from its bound; None where it is known, where that is no matter of a
     disturbance, or where no number of them would tell."""
     middle = shown.middle if isinstance(shown, Bounded) else None
-    tell = None if middle is None else middle.rounds_to_tell(_nearest(test, middle), alpha)
-    if tell is None:
-        return None
     exact = set.intersection(*({value.round for value in one.values} for one in samples))
     lacking = ROUNDS_MIN - len(exact)
+    if middle is None or lacking <= 0:
+        return None
+    told = middle.rounds_to_tell(_nearest(test, middle), alpha)
     known = shown.rounds + math.ceil(lacking * (shown.rounds + 2) / (len(exact) + 1))
-    return max(known, tell) if lacking > 0 else None
+    return None if told is None else max(known, told)
 
 
 def _leaning(test: CheckFile, number: Number | Bounded) -> Verdict | None:
