@@ -198,6 +198,36 @@ def test_what_many_claims_leave_open_has_a_price_as_well() -> None:
     assert 4 <= first.rounds <= 12
 
 
+def test_what_cannot_be_wrong_two_ways_has_the_whole_error() -> None:
+    """Of two claims the first is asked at half of the 5 %. That a number lies in a range is wrong of one beyond an end of it, and it is beyond one of them
+    only; that it lies beyond may be found at either end."""
+    apart = {"a": (1.0, 1.0, 1.0), "b": (1.0, 1.25, 1.5625)}
+
+    def first(**check: Any) -> Judged:
+        claims = [
+            ClaimFile(claim="so it is", tests=[CheckFile(figure="publish_ms.p99", **one)])
+            for one in ({"ratio": ["b", "a"], **check}, {"ratio": ["b", "a"], "above": 1.25})
+        ]
+        question = Question(
+            claims,
+            list(apart),
+            lambda cell, _figure: sample_of(apart[cell], cell),
+            lambda _cell, _figure: None,
+        )
+        return judge(question)[0]
+
+    [test] = first(below=100.0).tests
+    assert test.measured is not None
+    assert test.measured.interval is not None
+    low, high = test.measured.interval
+    # Just beyond the 95 % interval: p is below 2.5 %, and not below half of that.
+    near, far = 0.97 * low, 1.03 * high
+    assert first(between=[near, 1e9]).verdict == "holds"
+    assert first(between=[far, 1e9]).verdict == "undecided"
+    assert "by chance" in first(between=[far, 1e9]).why
+    assert first(above=far).verdict == "refuted"
+
+
 def test_a_missing_cell_is_named_with_its_reason() -> None:
     found = judged({"a": (1, 1, 1)}, ratio=["b", "a"], above=1.0)
     assert found.verdict == "not shown"

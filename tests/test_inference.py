@@ -226,6 +226,33 @@ def test_a_bound_of_its_own_is_said_to_be_passed_as_seldom(name: str) -> None:
     assert max(counts.values()) <= 1.3 * ALPHA * STUDIES + chance, counts
 
 
+@pytest.mark.parametrize("name", ["starts differ much", "heavy tails"])
+@pytest.mark.parametrize(
+    ("truth", "between", "wrong"),
+    [
+        (2.0, (0.5, 2.0), Verdict.holds),
+        (1.999, (0.5, 2.0), Verdict.refuted),
+        (1.0, (0.9999, 1.0001), Verdict.refuted),
+    ],
+)
+def test_a_range_is_said_to_be_kept_or_left_as_seldom(
+    name: str, truth: float, between: tuple[float, float], wrong: Verdict
+) -> None:
+    """Of a ratio on the edge of what is asked, and of one in a range that is narrower than anything that can be told, which may seem to be left either way."""
+    random = np.random.default_rng(14)
+    claims = [
+        claim(ratio=["0-0", "1-0"], between=list(between)),
+        claim(ratio=["2-0", "3-0"], between=list(between)),
+    ]
+    effects = {"0-0": float(np.log(truth)), "2-0": float(np.log(truth))}
+    said = sum(
+        any(one.verdict is wrong for one in judged(WORLDS[name].study(effects, 6, random), claims))
+        for _ in range(STUDIES)
+    )
+    chance = 2.0 * (ALPHA * (1.0 - ALPHA) * STUDIES) ** 0.5
+    assert said <= 1.3 * ALPHA * STUDIES + chance, said
+
+
 def test_rounds_that_lack_cells_make_no_more_wrong_where_the_machine_is_disturbed() -> None:
     """What is taken from a cell whose trials are missing does not cancel in the differences that its slope was told by."""
     random, wrong = np.random.default_rng(21), 0
@@ -270,6 +297,38 @@ def test_no_difference_that_matters_can_be_shown_and_is_not_shown_where_one_matt
     at_the_margin = decided(quiet, float(np.log(1.1)), 6, HIGHER, seed=6)
     assert at_the_margin[Verdict.equivalent] <= ALPHA
     assert at_the_margin[Verdict.refuted] == 0.0
+
+
+SIX = [
+    claim(ratio=[f"{variant}-{cell}", f"{variant + 1}-{cell}"], above=1.0)
+    for variant in (0, 2)
+    for cell in range(3)
+]
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.03])
+@pytest.mark.parametrize(("differ", "fixed"), [(0, True), (3, True), (6, True), (6, False)])
+def test_of_many_that_just_matter_none_is_called_no_difference(
+    noise: float, differ: int, fixed: bool
+) -> None:
+    """So many of six claims hold by just what matters, and of the others nothing differs. That those hold is shown at once, and leaves each of them to be
+    called no difference by chance."""
+    world, random = World(start=0.6 * noise, hour=0.05, noise=noise), np.random.default_rng(5)
+    effects = {one.tests[0].cells[0]: float(np.log(1.1)) for one in SIX[:differ]}
+    false = [(Verdict.refuted, Verdict.equivalent)] * differ + [(Verdict.refuted, Verdict.holds)] * (
+        len(SIX) - differ
+    )
+    wrong = sum(
+        any(
+            found.verdict in verdicts
+            for found, verdicts in zip(
+                judged(world.study(effects, 6, random), SIX, fixed=fixed), false, strict=True
+            )
+        )
+        for _ in range(STUDIES)
+    )
+    chance = 2.0 * (ALPHA * (1.0 - ALPHA) * STUDIES) ** 0.5
+    assert wrong <= ALPHA * STUDIES + chance, wrong
 
 
 def test_the_price_of_a_claim_is_about_what_decides_it() -> None:

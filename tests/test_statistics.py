@@ -183,6 +183,18 @@ def test_what_is_the_same_within_the_margin_is_shown_to_be_so_and_the_price_of_t
     assert 0.7 <= told.count(Verdict.holds) / len(told) <= 0.9
 
 
+def test_a_difference_that_matters_is_called_none_in_at_most_5_of_100_comparisons() -> None:
+    """Of eight figures each differs by just what matters, which is shown of most."""
+    random, asked, wrong = np.random.default_rng(8), 1000, 0
+    for _ in range(asked):
+        sides = []
+        for _ in range(8):
+            base, other = (np.exp(random.normal(0, 0.02, 8)) for _ in range(2))
+            sides.append(Sides("publish_ms.p50", base.tolist(), (1.1 * other).tolist(), 0.02, one_run=True))
+        wrong += any(one.verdict is Verdict.equivalent for one in compare_sides(sides))
+    assert wrong <= 0.05 * asked, f"{wrong} of {asked}"
+
+
 def test_holms_correction() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([]) == []

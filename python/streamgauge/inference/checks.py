@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -221,10 +221,14 @@ def is_directional(test: CheckFile) -> bool:
     return test.ratio is not None and 1.0 in (test.above, test.below)
 
 
-def errors_of(test: CheckFile) -> float:
-    """In how many ways a verdict on it may be wrong at once. A number is beyond a bound or it is not, so that one of holds and refuted is right, and the other
-    has the whole error. Where it may be the bound itself (cells that do not differ, asked which is higher), and between two bounds, both are wrong."""
-    return 2.0 if is_directional(test) or test.between is not None else 1.0
+def errors_of(test: CheckFile, verdict: Verdict) -> float:
+    """In how many ways such a verdict may be wrong at once, with one number that is true. A number is beyond a bound or it is not, so that one of holds and
+    refuted is right, and the other has the whole error. Where it may be the bound itself (cells that do not differ, asked which is higher) both are wrong, and
+    one that lies between two bounds may seem to be beyond either. Who says that it lies within a range has two chances only in a range so narrow that nothing
+    could be said to lie in it."""
+    if is_directional(test):
+        return 1.0 if verdict is Verdict.equivalent else 2.0
+    return 2.0 if test.between is not None and verdict is Verdict.refuted else 1.0
 
 
 def margin_of_test(test: CheckFile) -> float:
@@ -237,9 +241,11 @@ def untested(test: CheckFile, printed: PrintedOf) -> Tested:
     return Tested(test, _text(test), _printed(test, printed), None, Verdict.not_shown, "")
 
 
-def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float, of: int) -> Tested:
-    """What a test came to. `alpha`: what a further look may spend on its claim, which has `of` tests: each must hold by itself, and one that speaks against
-    it pays for the others."""
+def tested(
+    test: CheckFile, numbers: Numbers, printed: PrintedOf, alphas: Mapping[Verdict, float], of: int
+) -> Tested:
+    """What a test came to. `alphas`: what a further look may spend on such a verdict on its claim, which has `of` tests: each must hold by itself, and one that
+    speaks against it pays for the others."""
     named = named_of(test)
     samples = [numbers.sample(cell, figure) for cell, figure in named]
     blank = untested(test, printed)
@@ -285,7 +291,8 @@ def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float, 
             verdict = one
             break
     leans = _leaning(test, shown)
-    each = alpha / errors_of(test) / (1 if leans is Verdict.holds else of)
+    expected = leans or Verdict.refuted
+    each = alphas[expected] / errors_of(test, expected) / (1 if leans is Verdict.holds else of)
     return replace(
         blank,
         measured=Estimate(shown.value, (low, high), shown.came, shown.evened != 0),

@@ -9,7 +9,7 @@ decided.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamgauge.inference.checks import (
     Numbers,
@@ -20,6 +20,7 @@ from streamgauge.inference.checks import (
     Verdict,
     chances_of,
     errors_of,
+    is_directional,
     named_of,
     tested,
     untested,
@@ -116,6 +117,13 @@ def judge(question: Question) -> list[Judged]:
         all(cell in question.cells for test in tests for cell in test.cells) and not question.bars(tests)
         for tests in steps
     ]
+    directional = max(
+        sum(
+            is_part and any(is_directional(test) for test in tests)
+            for is_part, tests in zip(part, steps, strict=True)
+        ),
+        1,
+    )
     last = max((one.round for found in samples for one in found.all), default=0)
     looks = [last] if question.fixed else list(range(ROUNDS_MIN, last + 1)) or [last]
     decided: dict[int, tuple[Verdict, int]] = {}
@@ -126,14 +134,19 @@ def judge(question: Question) -> list[Judged]:
             for place, tests in enumerate(steps)
             if part[place] and place not in decided
         }
-        found = _decided(chances, fixed=question.fixed)
+        found = _decided(chances, directional, fixed=question.fixed)
         decided |= {place: (verdict, until) for place, verdict in found.items()}
     if any(one.round > last for found in cache.values() for one in found.all):
         # Rounds of cells that no claim is about tell something of how much figures vary, too.
         numbers = Numbers(question.cells, sample)
-    error = ALPHA / max(sum(part) - len(decided), 1)
+    left = ALPHA / max(sum(part) - len(decided), 1)
+    errors = {
+        Verdict.holds: left,
+        Verdict.refuted: left,
+        Verdict.equivalent: ALPHA / directional,
+    }
     return [
-        _judged(claim, tests, decided.get(place), numbers, question, error, sum(part))
+        _judged(claim, tests, decided.get(place), numbers, question, errors, sum(part))
         for place, (claim, tests) in enumerate(zip(question.claims, steps, strict=True))
     ]
 
@@ -144,16 +157,18 @@ def _judged(
     decided: tuple[Verdict, int] | None,
     numbers: Numbers,
     question: Question,
-    error: float,
+    errors: Mapping[Verdict, float],
     asked: int,
 ) -> Judged:
     if why := question.bars(tests):
         return Judged(
             claim, tuple(untested(test, question.printed) for test in tests), Verdict.not_shown, reason=why
         )
-    # What a further look at it may spend.
-    alpha = error if question.fixed else level(error, max(_rounds_of(tests, numbers), ROUNDS_MIN) + 1)
-    found = tuple(tested(test, numbers, question.printed, alpha, len(tests)) for test in tests)
+    following = max(_rounds_of(tests, numbers), ROUNDS_MIN) + 1
+    alphas = {
+        verdict: error if question.fixed else level(error, following) for verdict, error in errors.items()
+    }
+    found = tuple(tested(test, numbers, question.printed, alphas, len(tests)) for test in tests)
     if decided is not None:
         return Judged(claim, found, decided[0], decided[1])
     if any(one.verdict is Verdict.not_shown for one in found):
@@ -190,58 +205,72 @@ def _steps_of(check: CheckFile) -> Iterator[CheckFile]:
 
 @dataclass(frozen=True)
 class _Chance:
-    """p-values of a claim, one-sided."""
+    """Of a claim at a look: the chances that what would be said of it is wrong, over all ways in which that may be (p-values, corrected for their number). 1
+    where the 95 % interval that is shown would contradict it."""
 
-    holds: float
-    against: float
-    """The least of its tests."""
+    error: float
     verdict: Verdict
-    """What that one would come to."""
-    tests: int
-    errors: float
+    """That it holds or is refuted, whichever is less likely to be wrong."""
+    no_difference: float
+    """That there is none that matters; 1 where that is not asked."""
     rounds: int
     """Of the test with the most, as that is the one that was looked at most often."""
 
-    @property
-    def told(self) -> Verdict:
-        """What would be said."""
-        return Verdict.holds if self.holds <= self.tests * self.against else self.verdict
-
-    @property
-    def corrected(self) -> float:
-        """Each test must hold by itself (intersection-union); that one of several does not is corrected for their number. 1 where the 95 % interval that is
-        shown would contradict it."""
-        if min(self.holds, self.against) >= ALPHA / 2:
-            return 1.0
-        return min(1.0, self.errors * min(self.holds, self.tests * self.against))
-
 
 def _chances(tests: Sequence[CheckFile], numbers: Numbers) -> _Chance | None:
-    """Of a claim; None where a number is not known."""
+    """Of a claim; None where a number is not known. Each test must hold by itself (intersection-union); that one of several does not is corrected for their
+    number."""
     found = []
     for test in tests:
         known = numbers.of(test)
         if known is None:
             return None
-        found.append(chances_of(test, known))
-    holds = max(1.0 if one.equivalent < ALPHA / 2 else one.holds for one in found)
-    against = [(one.refuted, Verdict.refuted) for one in found]
-    against += [(one.equivalent, Verdict.equivalent) for one in found]
-    least, verdict = min(against, key=lambda one: one[0])
-    errors = max(errors_of(test) for test in tests)
-    return _Chance(holds, least, verdict, len(found), errors, _rounds_of(tests, numbers))
+        found.append((test, chances_of(test, known)))
+    # A difference that is shown, and shown not to matter, is none.
+    shown = [
+        (test, one if one.equivalent >= ALPHA / 2 else replace(one, holds=1.0, refuted=1.0))
+        for test, one in found
+    ]
+    ways = [
+        _way(
+            max(one.holds for _, one in shown),
+            max(errors_of(test, Verdict.holds) for test, _ in shown),
+            Verdict.holds,
+        ),
+        *(
+            _way(one.refuted, errors_of(test, Verdict.refuted) * len(shown), Verdict.refuted)
+            for test, one in shown
+        ),
+    ]
+    none = min(_way(one.equivalent, len(found), Verdict.equivalent)[0] for _, one in found)
+    return _Chance(*min(ways), none, _rounds_of(tests, numbers))
 
 
-def _decided(chances: Mapping[int, _Chance | None], *, fixed: bool) -> dict[int, Verdict]:
+def _way(chance: float, times: float, verdict: Verdict) -> tuple[float, Verdict]:
+    return min(1.0, chance * times) if chance < ALPHA / 2 else 1.0, verdict
+
+
+def _decided(chances: Mapping[int, _Chance | None], directional: int, *, fixed: bool) -> dict[int, Verdict]:
     """What is decided of claims that are asked at once. Where this is not the only look, each is looked at after as many rounds as its own cells have: others'
-    rounds cost it nothing."""
+    rounds cost it nothing.
+
+    `directional`: how many claims in all may come to no difference that matters, decided ones among them. That is corrected for their number, and not for what
+    is left: of a claim that holds, too, it might have been said."""
     known = {place: one for place, one in chances.items() if one is not None}
+
+    def worth(chance: float, one: _Chance) -> float:
+        return chance if fixed else told(chance, one.rounds)
+
+    same = {
+        place: Verdict.equivalent
+        for place, one in known.items()
+        if directional * worth(one.no_difference, one) <= ALPHA
+    }
     # A claim without its figures was asked, too.
-    worth = dict.fromkeys(chances, 1.0)
-    for place, one in known.items():
-        worth[place] = one.corrected if fixed else told(one.corrected, one.rounds)
-    return {
-        place: known[place].told
-        for place, chance in zip(chances, holm(list(worth.values())), strict=True)
+    errors = [worth(known[place].error, known[place]) if place in known else 1.0 for place in chances]
+    others = {
+        place: known[place].verdict
+        for place, chance in zip(chances, holm(errors), strict=True)
         if place in known and chance <= ALPHA
     }
+    return others | same

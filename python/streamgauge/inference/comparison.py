@@ -1,7 +1,7 @@
 """Two sides beside each other: which figures differ, which do not by an amount that matters, and which are open.
 
 Holm's correction covers all figures that are looked at: without it a system compared with itself in eight figures would "differ" in one of them every third
-time.
+time. That they do not matter is corrected by itself: of each figure that is shown to differ it may be said, too.
 """
 
 from __future__ import annotations
@@ -54,28 +54,36 @@ def compare(asked: Sequence[Sides]) -> list[Difference]:
     """All figures at once."""
     numbers = [number_of(one.other, one.base, one.prior, one_run=one.one_run) for one in asked]
     chances = [_chances(one, margin_of(sides.figure)) for one, sides in zip(numbers, asked, strict=True)]
-    corrected = holm([2.0 * min(pair) for pair in chances])
+    differ, matter = (holm([pair[at] for pair in chances]) for at in (0, 1))
     return [
-        _difference(sides.figure, number, chance, against, len(asked))
-        for sides, number, chance, against in zip(asked, numbers, chances, corrected, strict=True)
+        _difference(one.figure, number, chance, corrected, len(asked))
+        for one, number, chance, corrected in zip(
+            asked, numbers, chances, zip(differ, matter, strict=True), strict=True
+        )
     ]
 
 
 def _chances(number: Number, margin: float) -> tuple[float, float]:
-    """One-sided p-values of there being no difference, and of there being one that matters."""
+    """p-values of there being no difference, which may seem to be one either way, and of there being one that matters, which lies on one side. 1 where the 95 %
+    interval that is shown would contradict it."""
     differs = min(number.chance_unless_above(1.0), number.chance_unless_below(1.0))
-    return differs, number.chance_unless_within(margin)
+    matters = number.chance_unless_within(margin)
+    return min(1.0, 2.0 * differs), matters if matters < ALPHA / 2.0 else 1.0
 
 
 def _difference(
-    figure: str, number: Number, chance: tuple[float, float], corrected: float, count: int
+    figure: str, number: Number, chances: tuple[float, float], corrected: tuple[float, float], count: int
 ) -> Difference:
+    """`corrected`: the chances, for so many figures."""
     margin, verdict = margin_of(figure), Verdict.undecided
-    differs, matters = chance
-    if corrected < ALPHA:
+    differs, matters = (one < ALPHA for one in corrected)
+    if matters:
         # A difference that is shown, and shown not to matter, is none that one would choose by.
-        verdict = Verdict.equivalent if matters < ALPHA / 2.0 else Verdict.holds
+        verdict = Verdict.equivalent
+    elif differs:
+        verdict = Verdict.holds
     if verdict is not Verdict.undecided:
         return Difference(number, margin, verdict)
-    trials = number.rounds_to_tell(number.nearest_decision(margin), ALPHA / 2.0 / count)
-    return Difference(number, margin, verdict, min(differs, matters) < ALPHA / 2.0, trials)
+    nearest = number.nearest_decision(margin)
+    alpha = min(ALPHA / count / (2.0 if nearest == [1.0] else 1.0), ALPHA / 2.0)
+    return Difference(number, margin, verdict, min(chances) < ALPHA, number.rounds_to_tell(nearest, alpha))

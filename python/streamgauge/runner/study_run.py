@@ -64,12 +64,13 @@ def numbers_finished(directory: RunDirectory) -> set[int]:
 def lasting(
     take: Callable[[], dict[str, Any]],
     before: Sequence[Mapping[str, Any]],
+    again: int = PROBES_AGAIN_MAX,
     pause: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
-    """A probe. One that differs too far from the one before voids a round, so it is made again a little later: what lasts is seen again, and what
-    has passed was of that moment (what was so during a trial, the trial tells itself)."""
+    """A probe. One that differs too far from the one before voids a round, so it is made again a little later, up to so many times: what lasts is seen again,
+    and what has passed was of that moment (what was so during a trial, the trial tells itself)."""
     found = take()
-    for _ in range(PROBES_AGAIN_MAX):
+    for _ in range(again):
         if not any(drift.too_far for drift in drifts([*before, found])):
             break
         pause(PROBE_AGAIN_AFTER_S)
@@ -179,15 +180,16 @@ class StudyRun(Run):
         super()._probe(when)
 
     def _limits(self, when: str) -> dict[str, Any]:
-        # A study that is resumed begins at another time, and a short one has no time for it.
+        # A study that is resumed begins at another time.
+        compares = when != "before"
         budget_s = self._study.budget_s
         has_time = budget_s is None or AGAIN_SHARE * budget_s >= PROBES_AGAIN_MAX * PROBE_AGAIN_S
-        compares = when != "before" and has_time
         # What is as it was takes one look to see.
         takes = itertools.chain([machine.probe] if compares else [], itertools.repeat(machine.steady_probe))
         found = lasting(
             lambda: next(takes)(self._gauge, self._data_directory(), when),
             self._probes[-1:] if compares else (),
+            PROBES_AGAIN_MAX if has_time else 1,
         )
         return {**found, NEXT_TRIAL: self._following()}
 
