@@ -117,12 +117,9 @@ def judge(question: Question) -> list[Judged]:
         all(cell in question.cells for test in tests for cell in test.cells) and not question.bars(tests)
         for tests in steps
     ]
-    directional = max(
-        sum(
-            is_part and any(is_directional(test) for test in tests)
-            for is_part, tests in zip(part, steps, strict=True)
-        ),
-        1,
+    families = _Families(
+        [place for place, is_part in enumerate(part) if is_part],
+        [place for place, tests in enumerate(steps) if part[place] and any(map(is_directional, tests))],
     )
     last = max((one.round for found in samples for one in found.all), default=0)
     looks = [last] if question.fixed else list(range(ROUNDS_MIN, last + 1)) or [last]
@@ -134,17 +131,14 @@ def judge(question: Question) -> list[Judged]:
             for place, tests in enumerate(steps)
             if part[place] and place not in decided
         }
-        found = _decided(chances, directional, fixed=question.fixed)
+        found = _decided(chances, families.left(decided), fixed=question.fixed)
         decided |= {place: (verdict, until) for place, verdict in found.items()}
     if any(one.round > last for found in cache.values() for one in found.all):
         # Rounds of cells that no claim is about tell something of how much figures vary, too.
         numbers = Numbers(question.cells, sample)
-    left = ALPHA / max(sum(part) - len(decided), 1)
-    errors = {
-        Verdict.holds: left,
-        Verdict.refuted: left,
-        Verdict.equivalent: ALPHA / directional,
-    }
+    left = families.left(decided)
+    errors = dict.fromkeys((Verdict.holds, Verdict.refuted), ALPHA / max(len(left.either), 1))
+    errors[Verdict.equivalent] = ALPHA / max(len(left.same), 1)
     return [
         _judged(claim, tests, decided.get(place), numbers, question, errors, sum(part))
         for place, (claim, tests) in enumerate(zip(question.claims, steps, strict=True))
@@ -250,27 +244,44 @@ def _way(chance: float, times: float, verdict: Verdict) -> tuple[float, Verdict]
     return min(1.0, chance * times) if chance < ALPHA / 2 else 1.0, verdict
 
 
-def _decided(chances: Mapping[int, _Chance | None], directional: int, *, fixed: bool) -> dict[int, Verdict]:
-    """What is decided of claims that are asked at once. Where this is not the only look, each is looked at after as many rounds as its own cells have: others'
-    rounds cost it nothing.
+@dataclass(frozen=True)
+class _Families:
+    """The claims, by number, of which something may be said wrongly, in two families that are corrected each by itself: of one that was found to hold it might
+    have been said that nothing differs by what matters, and the other way round."""
 
-    `directional`: how many claims in all may come to no difference that matters, decided ones among them. That is corrected for their number, and not for what
-    is left: of a claim that holds, too, it might have been said."""
+    either: Sequence[int]
+    """That it holds, or is refuted."""
+    same: Sequence[int]
+    """That there is no difference that matters."""
+
+    def left(self, decided: Mapping[int, tuple[Verdict, int]]) -> _Families:
+        """Without those of which it was said."""
+        same = {place for place, (verdict, _) in decided.items() if verdict is Verdict.equivalent}
+        return _Families(
+            [place for place in self.either if place not in decided or place in same],
+            [place for place in self.same if place not in same],
+        )
+
+
+def _decided(
+    chances: Mapping[int, _Chance | None], families: _Families, *, fixed: bool
+) -> dict[int, Verdict]:
+    """What is decided of claims that are asked at once. Where this is not the only look, each is looked at after as many rounds as its own cells have: others'
+    rounds cost it nothing."""
     known = {place: one for place, one in chances.items() if one is not None}
 
     def worth(chance: float, one: _Chance) -> float:
         return chance if fixed else told(chance, one.rounds)
 
-    same = {
-        place: Verdict.equivalent
-        for place, one in known.items()
-        if directional * worth(one.no_difference, one) <= ALPHA
-    }
-    # A claim without its figures was asked, too.
-    errors = [worth(known[place].error, known[place]) if place in known else 1.0 for place in chances]
-    others = {
-        place: known[place].verdict
-        for place, chance in zip(chances, holm(errors), strict=True)
-        if place in known and chance <= ALPHA
-    }
-    return others | same
+    def said(places: Sequence[int], chance: Callable[[_Chance], float]) -> set[int]:
+        # A claim without its figures was asked, too.
+        errors = [worth(chance(known[place]), known[place]) if place in known else 1.0 for place in places]
+        return {
+            place
+            for place, error in zip(places, holm(errors), strict=True)
+            if place in known and error <= ALPHA
+        }
+
+    found = {place: known[place].verdict for place in said(families.either, lambda one: one.error)}
+    same = said(families.same, lambda one: one.no_difference)
+    return found | dict.fromkeys(same, Verdict.equivalent)
