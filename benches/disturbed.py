@@ -187,6 +187,12 @@ def share(trial: Trial) -> float:
     return float(trial["quiet"]["disturbed_share"] or 0.0)
 
 
+def undisturbed(trial: Trial, name: str) -> float | None:
+    """A figure of a trial without a thief; None where the host was one, and all that is known are bounds."""
+    value = quiet(trial, name)[0]
+    return trial["publish_ms"][name] if value is None and trial["validity"]["word"] == "valid" else value
+
+
 def pairs(bench: Bench) -> None:
     """1: with and without a thief."""
     for system in bench.systems:
@@ -197,7 +203,7 @@ def pairs(bench: Bench) -> None:
                 alone.append(bench.measure(system=started_once))
                 beside.append(bench.measure(system=started_once, beside=habit))
         truths = {
-            name: statistics.median(quiet(trial, name)[0] or trial["publish_ms"][name] for trial in alone)
+            name: statistics.median(one for trial in alone if (one := undisturbed(trial, name)) is not None)
             for name in ("p50", "p99")
         }
         print(
