@@ -49,7 +49,14 @@ def test_pairs_are_kept_and_counted(tmp_path: Path) -> None:
         append_pair(tmp_path, one)
     assert read_pairs(tmp_path) == pairs
     told = "\n".join(table(pairs))
-    assert "1 of 2 pairs of the same were said to differ" in told
+    assert (
+        "1 of 2 pairs of the same were said to differ in one of 2 figures: so it is of 1 to 99 % of them (95 %)."
+        in told
+    )
+    assert (
+        "2 of 3 pairs with 20 % added were found to be higher in publish_ms.p50: so it is of 9 to 99 % of them"
+        in told
+    )
     assert "| none | publish\\_ms.p50 | 2 |" in told or "| none | publish_ms.p50 | 2 |" in told
     assert "| 20 % | publish_ms.p99 | 3 | 1.182 (1.005 to 1.390) | 2 | 0 | 0 | 1 | 6.00 | 1.50 of 2 |" in told
     (tmp_path / PAIRS).write_text("{}\n", encoding="utf-8")

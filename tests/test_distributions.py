@@ -41,6 +41,12 @@ def test_coins(count: int) -> None:
         assert distributions.coin_quantile(share, count) == stats.binom.ppf(share, count, 0.5)
 
 
+@pytest.mark.parametrize(("seen", "of"), [(0, 1), (0, 40), (1, 2), (18, 20), (20, 20)])
+def test_shares(seen: int, of: int) -> None:
+    expected = stats.binomtest(seen, of).proportion_ci(0.95, "exact")
+    assert distributions.share_interval(seen, of) == pytest.approx((expected.low, expected.high), rel=1e-9)
+
+
 @pytest.mark.parametrize("ties", [False, True])
 def test_series(ties: bool) -> None:
     for values in samples(ties):

@@ -46,6 +46,14 @@ def coin_quantile(share: float, count: int) -> int:
     return next(rank for rank in range(count + 1) if coin_below(rank, count) >= share)
 
 
+def share_interval(seen: int, of: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The shares of which it is not too improbable to see so many of so many (Clopper and Pearson 1934)."""
+    tail = (1.0 - confidence) / 2.0
+    low = float(special.betaincinv(seen, of - seen + 1.0, tail)) if seen else 0.0
+    high = float(special.betaincinv(seen + 1.0, of - seen, 1.0 - tail)) if seen < of else 1.0
+    return low, high
+
+
 def deviation(values: Values) -> float:
     """Standard deviation of what is normal but for some values far out: from the median absolute deviation."""
     return float(np.median(np.abs(values - np.median(values)))) / NORMAL_QUARTILE

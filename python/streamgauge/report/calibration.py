@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from streamgauge.inference.checks import Verdict
+from streamgauge.inference.distributions import share_interval
 from streamgauge.inference.estimates import median_interval
 from streamgauge.model.calibration import FIGURES, Answer, Pair
 from streamgauge.report.gates import markdown_table
@@ -27,23 +28,34 @@ TITLES = (
 
 
 def table(pairs: Sequence[Pair]) -> list[str]:
-    """A line of what was compared, the table, and what is wrong in it."""
+    """A line of what was compared, the table, and how often a difference was said."""
     if not pairs:
         return ["no pair was measured"]
     first = pairs[0]
     effects = sorted({one.effect_percent for one in pairs})
     rows = [_row(effect, figure, pairs) for effect in effects for figure in FIGURES]
-    same = [one for one in pairs if one.effect_percent == 0]
-    wrong = sum(
-        any(answer.verdict in (Verdict.holds, Verdict.refuted) for answer in one.answers) for one in same
-    )
     return [
         f"{first.system} against itself at {first.rate_msgs_s:g} msg/s:",
         "",
         markdown_table(TITLES, rows),
         "",
-        f"{wrong} of {plural(len(same), 'pair')} of the same were said to differ in one of {len(FIGURES)} figures.",
+        *(_shown(effect, pairs) for effect in effects),
     ]
+
+
+def _shown(effect: float, pairs: Sequence[Pair]) -> str:
+    """How often a difference was said, and of how large a share of pairs that may be so."""
+    alike = [one for one in pairs if one.effect_percent == effect]
+    if effect:
+        seen = sum(one.answers[0].verdict == Verdict.holds for one in alike)
+        what = f"with {effect:g} % added were found to be higher in {FIGURES[0]}"
+    else:
+        seen = sum(
+            any(answer.verdict in (Verdict.holds, Verdict.refuted) for answer in one.answers) for one in alike
+        )
+        what = f"of the same were said to differ in one of {len(FIGURES)} figures"
+    low, high = (f"{100 * one:.0f}" for one in share_interval(seen, len(alike)))
+    return f"{seen} of {plural(len(alike), 'pair')} {what}: so it is of {low} to {high} % of them (95 %)."
 
 
 def _row(effect: float, figure: str, pairs: Sequence[Pair]) -> list[str]:
