@@ -19,13 +19,16 @@ from sample_run import KAFKA, LOG, Shape, sample_trial, workload, write_run
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.gates import GateResult, Question, judge, status_of
 from streamgauge.analysis.match import ambiguity, differences_text, match
+from streamgauge.cli import carry_out
 from streamgauge.cli.app import run as program
 from streamgauge.inference.experience import TAIL_SPREAD, spread_of
 from streamgauge.inference.judgement import ONE_SIDED, Bound, Outcome, decide, weigh
 from streamgauge.model.gate import read_gates
 from streamgauge.model.result import TrialResult
 from streamgauge.report.gates import explanation, junit, markdown
+from streamgauge.runner.run import RunOutcome
 from streamgauge.runner.run import status_of as status_of_trials
+from streamgauge.store.directory import RunDirectory
 from streamgauge.systems import names, registry
 from streamgauge.vocabulary.errors import InputError
 from streamgauge.vocabulary.exit_status import MEANINGS, PRECEDENCE, ExitStatus, most_urgent
@@ -261,6 +264,33 @@ def test_losses_and_invalid_trials_have_statuses_of_their_own(sample: TrialResul
     assert status_of_trials([invalid, lossy]) is ExitStatus.LOST
     cut_short = lossy.model_copy(update={"status": "interrupted"})
     assert status_of_trials([cut_short]) is ExitStatus.DONE, "what was not read is not known to be lost"
+
+
+@pytest.mark.parametrize(
+    ("command", "status"), [(["bench"], 0), (["run", "1-topic-1-partition-1kb", "--system", "gauge-log"], 1)]
+)
+def test_of_a_bench_an_invalid_trial_is_an_answer(
+    command: list[str],
+    status: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What it says of its status is the status that it has."""
+
+    class Ended:
+        def __init__(self, *_arguments: object) -> None: ...
+
+        def execute(self) -> RunOutcome:
+            return RunOutcome(RunDirectory(tmp_path), [], ExitStatus.INVALID)
+
+    monkeypatch.setattr(carry_out, "Run", Ended)
+    monkeypatch.setattr(carry_out, "answer", lambda _results: "so it is")
+    monkeypatch.setattr(carry_out, "show_outcome", lambda *_arguments, **_named: None)
+    assert program([*command, "--quiet", "--out", str(tmp_path)]) == status
+    said = capsys.readouterr()
+    assert "so it is" in said.out
+    assert ("exit status 1: a trial is invalid" in said.err) == (status == 1)
 
 
 @pytest.mark.parametrize("command", [[], ["run"], ["compare"], ["bench"], ["study"], ["durability"]])
