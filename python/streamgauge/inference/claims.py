@@ -127,9 +127,9 @@ def judge(question: Question) -> list[Judged]:
     for until in looks:
         numbers = Numbers(question.cells, _until(sample, until))
         chances = {
-            place: _chances(tests, numbers)
-            for place, tests in enumerate(steps)
-            if part[place] and place not in decided
+            place: chance
+            for place in families.either
+            if place not in decided and (chance := _chances(steps[place], numbers)) is not None
         }
         found = _decided(chances, families.left(decided), fixed=question.fixed)
         decided |= {place: (verdict, until) for place, verdict in found.items()}
@@ -225,23 +225,20 @@ def _chances(tests: Sequence[CheckFile], numbers: Numbers) -> _Chance | None:
         (test, one if one.equivalent >= ALPHA / 2 else replace(one, holds=1.0, refuted=1.0))
         for test, one in found
     ]
-    ways = [
-        _way(
-            max(one.holds for _, one in shown),
-            max(errors_of(test, Verdict.holds) for test, _ in shown),
-            Verdict.holds,
-        ),
-        *(
-            _way(one.refuted, errors_of(test, Verdict.refuted) * len(shown), Verdict.refuted)
-            for test, one in shown
-        ),
-    ]
-    none = min(_way(one.equivalent, len(found), Verdict.equivalent)[0] for _, one in found)
-    return _Chance(*min(ways), none, _rounds_of(tests, numbers))
+    holds = _corrected(
+        max(one.holds for _, one in shown), max(errors_of(test, Verdict.holds) for test, _ in shown)
+    )
+    refuted = min(
+        _corrected(one.refuted, errors_of(test, Verdict.refuted) * len(shown)) for test, one in shown
+    )
+    none = min(_corrected(one.equivalent, len(found)) for _, one in found)
+    verdict = Verdict.holds if holds <= refuted else Verdict.refuted
+    return _Chance(min(holds, refuted), verdict, none, _rounds_of(tests, numbers))
 
 
-def _way(chance: float, times: float, verdict: Verdict) -> tuple[float, Verdict]:
-    return min(1.0, chance * times) if chance < ALPHA / 2 else 1.0, verdict
+def _corrected(chance: float, times: float) -> float:
+    """A p-value, for so many ways of being wrong."""
+    return min(1.0, chance * times) if chance < ALPHA / 2 else 1.0
 
 
 @dataclass(frozen=True)
@@ -263,25 +260,24 @@ class _Families:
         )
 
 
-def _decided(
-    chances: Mapping[int, _Chance | None], families: _Families, *, fixed: bool
-) -> dict[int, Verdict]:
+def _decided(chances: Mapping[int, _Chance], families: _Families, *, fixed: bool) -> dict[int, Verdict]:
     """What is decided of claims that are asked at once. Where this is not the only look, each is looked at after as many rounds as its own cells have: others'
     rounds cost it nothing."""
-    known = {place: one for place, one in chances.items() if one is not None}
 
     def worth(chance: float, one: _Chance) -> float:
         return chance if fixed else told(chance, one.rounds)
 
     def said(places: Sequence[int], chance: Callable[[_Chance], float]) -> set[int]:
         # A claim without its figures was asked, too.
-        errors = [worth(chance(known[place]), known[place]) if place in known else 1.0 for place in places]
+        errors = [
+            worth(chance(chances[place]), chances[place]) if place in chances else 1.0 for place in places
+        ]
         return {
             place
             for place, error in zip(places, holm(errors), strict=True)
-            if place in known and error <= ALPHA
+            if place in chances and error <= ALPHA
         }
 
-    found = {place: known[place].verdict for place in said(families.either, lambda one: one.error)}
+    found = {place: chances[place].verdict for place in said(families.either, lambda one: one.error)}
     same = said(families.same, lambda one: one.no_difference)
     return found | dict.fromkeys(same, Verdict.equivalent)

@@ -75,15 +75,14 @@ def _difference(
     figure: str, number: Number, chances: tuple[float, float], corrected: tuple[float, float], count: int
 ) -> Difference:
     """`corrected`: the chances, for so many figures."""
-    margin, verdict = margin_of(figure), Verdict.undecided
-    differs, matters = (one < ALPHA for one in corrected)
-    if matters:
-        # A difference that is shown, and shown not to matter, is none that one would choose by.
-        verdict = Verdict.equivalent
-    elif differs:
-        verdict = Verdict.holds
-    if verdict is not Verdict.undecided:
-        return Difference(number, margin, verdict)
+    margin = margin_of(figure)
+    differs, matters = corrected
+    # A difference that is shown, and shown not to matter, is none that one would choose by.
+    if matters < ALPHA:
+        return Difference(number, margin, Verdict.equivalent)
+    if differs < ALPHA:
+        return Difference(number, margin, Verdict.holds)
     nearest = number.nearest_decision(margin)
     alpha = min(ALPHA / count / (2.0 if nearest == [1.0] else 1.0), ALPHA / 2.0)
-    return Difference(number, margin, verdict, min(chances) < ALPHA, number.rounds_to_tell(nearest, alpha))
+    trials = number.rounds_to_tell(nearest, alpha)
+    return Difference(number, margin, Verdict.undecided, min(chances) < ALPHA, trials)

@@ -64,7 +64,7 @@ def numbers_finished(directory: RunDirectory) -> set[int]:
 def lasting(
     take: Callable[[], dict[str, Any]],
     before: Sequence[Mapping[str, Any]],
-    again: int = PROBES_AGAIN_MAX,
+    again: int,
     pause: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
     """A probe. One that differs too far from the one before voids a round, so it is made again a little later, up to so many times: what lasts is seen again,
