@@ -11,6 +11,9 @@ that percentile. Both suppose that recovery is over when quiet time begins: what
 whatever these spans may hide: the messages that they cut and those due in them are taken to be slower than all others for the upper end, and of no time
 for the lower one. Where that leaves no upper end of its own that of all messages as they came stands.
 
+**Unseen.** Where CPUs were away in pieces too short for probes that is in quiet time. Where it is much the interval's lower end allows for it: the messages
+due then are taken to be the slowest of all, or to have been held up for the longest such piece, whichever says more.
+
 Manski, C. F. (1990), Nonparametric bounds on treatment effects, American Economic Review 80, 319-323.
 """
 
@@ -23,6 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamgauge.analysis.quiet import QuietInterval
+from streamgauge.analysis.quiet_away import ALL_SEEN, Unseen
 from streamgauge.analysis.quiet_check import Attraction, Doubt
 from streamgauge.analysis.quiet_limits import (
     BLOCKS_MIN,
@@ -36,6 +40,7 @@ from streamgauge.analysis.quiet_limits import (
 )
 from streamgauge.model.percentiles import NS_PER_MS, PERCENTS
 from streamgauge.model.result_quiet import Begin
+from streamgauge.vocabulary.bounds import DISTURBED_SHARE_MAX
 from streamgauge.vocabulary.format import percent as percent_text
 from streamgauge.vocabulary.histograms import empty, merge, recorded
 
@@ -73,6 +78,7 @@ class Estimates:
     intervals: Sequence[QuietInterval]
     """All of the phase, in the order of time."""
     doubt: Doubt | None = None
+    unseen: Unseen = ALL_SEEN
 
     @functools.cached_property
     def quiet(self) -> Estimate:
@@ -226,6 +232,10 @@ def _told(given: Estimates, percent: float, why_none: str) -> Told:
     why = why_none or shortage or (HIDDEN if slower is None else "")
     if not why and found.value is not None and slower is not None:
         low, high = found.low, slower.high
+        if given.unseen.share > DISTURBED_SHARE_MAX:
+            # Either all that were due in such pieces are the slowest, or each was held up for the longest of them.
+            rest = given.quiet.low(percent * (1.0 - given.unseen.share))
+            low = min(low, max(rest, low - given.unseen.longest_ms * NS_PER_MS))
         if spared is not None:
             low = min(low, spared.low(percent))
         if high is None or spared is not None:

@@ -6,20 +6,19 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 
 from streamgauge.analysis.intervals import Intervals, Row, Window, total, total_s
 from streamgauge.analysis.quiet import QuietInterval
+from streamgauge.analysis.quiet_away import ALL_SEEN, Unseen, away_s, unseen
 from streamgauge.analysis.quiet_bounds import Estimates, Told, distrust, figures, mean, rate
 from streamgauge.analysis.quiet_bounds import RateInterval as QuietCount
 from streamgauge.analysis.quiet_check import Ages, Attraction, Doubt, attraction
 from streamgauge.model.messages import OLDER_MS, CpuWindow, Disturbance, ProbesStatus
 from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime
+from streamgauge.vocabulary.bounds import DISTURBED_SHARE_MAX
 from streamgauge.vocabulary.phases import MEASURE
 
 METRICS = ("publish", "service", "send_delay", "end_to_end", "ack_delay", "receive_delay")
-LOADS_OWN_CAUSE = "softirq"
-"""Interrupts that carry messages: the load itself makes them."""
 HEADLINE_METRICS = ("publish", "end_to_end")
 """The ones whose rows count what lies beyond the histograms' range."""
 
@@ -36,11 +35,17 @@ class Quiet:
     """Metric -> percentile -> its figure or bounds."""
     blurred: bool = False
     """The workers look for the kernel's work for the system, and could not tell it from disturbance."""
+    unseen: Unseen = ALL_SEEN
 
     @property
     def disturbed_share(self) -> float:
         """Of the measured phase; 0 where nothing watched."""
         return self.found.disturbed_share or 0.0
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether so much that figures as they came do not stand."""
+        return self.disturbed_share + self.unseen.share > DISTURBED_SHARE_MAX
 
 
 def quiet_time(
@@ -63,7 +68,8 @@ def quiet_time(
     attracted = attraction(_ages(seen))
     attracted = replace(attracted, doubt=_doubt(seen, attracted, axis))
     of_metric = {metric: _intervals(intervals, metric, axis) for metric in METRICS}
-    sky = _Sky(attracted, share)
+    not_seen = unseen(seen, seconds, probes)
+    sky = _Sky(attracted, share, not_seen)
     estimated = {metric: sky.estimate(one) for metric, one in of_metric.items()}
     windows = [one for _, disturbance in seen for one in disturbance.windows]
     found = QuietTime(
@@ -71,7 +77,8 @@ def quiet_time(
         seconds=seconds / workers,
         quiet_s=quiet_s / workers,
         disturbed_share=share,
-        away_share=_away_s(seen) / seconds if seconds else 0.0,
+        away_share=away_s(seen) / seconds if seconds else 0.0,
+        unseen_share=not_seen.share,
         windows=len(windows) + sum(one.unlisted.windows for _, one in seen),
         longest_ms=max((1e3 * one.late_s for one in windows), default=None),
         windows_s_by_cause=_by_cause(windows),
@@ -97,7 +104,7 @@ def quiet_time(
         else None,
     )
     told_of = {metric: told for metric, (_, told) in estimated.items()}
-    return Quiet(found, attracted, of_metric, told_of, blurred=_is_blurred(seen))
+    return Quiet(found, attracted, of_metric, told_of, blurred=_is_blurred(seen), unseen=not_seen)
 
 
 @dataclass(frozen=True)
@@ -106,10 +113,11 @@ class _Sky:
 
     attracted: Attraction
     disturbed_share: float
+    unseen: Unseen
 
     def estimate(self, intervals: Sequence[QuietInterval]) -> tuple[QuietLatency, dict[str, Told]]:
         """The figures of one metric."""
-        found = Estimates(intervals, self.attracted.doubt)
+        found = Estimates(intervals, self.attracted.doubt, self.unseen)
         told = figures(found, self.attracted, self.disturbed_share)
         latency = QuietLatency(
             mean=bounded(mean(found, self.attracted, self.disturbed_share)),
@@ -228,39 +236,6 @@ def _rate(
         for interval, mine in sorted(spans.items())
     ]
     return bounded(rate(found, attracted))
-
-
-def _away_s(seen: Sequence[tuple[Row, Disturbance]]) -> float:
-    """For how long at least one CPU was not to be had, summed over workers, as far as that was not the load's own doing; at least as long as the host took
-    the one that it took most, of which it may take pieces that are too small for windows."""
-    of_worker: dict[str, list[Disturbance]] = defaultdict(list)
-    for row, disturbance in seen:
-        of_worker[row["worker"]].append(disturbance)
-    return sum(worker_away_s(told) for told in of_worker.values())
-
-
-def worker_away_s(told: Sequence[Disturbance]) -> float:
-    """The same of one worker."""
-    return max(_union_s(told), _most_stolen_s(told))
-
-
-def _union_s(told: Sequence[Disturbance]) -> float:
-    """Of the windows of one worker. Of those that are not listed only the sum of their lengths is known, which is no less."""
-    spans = sorted(
-        (one.from_s, one.to_s) for each in told for one in each.windows if one.cause != LOADS_OWN_CAUSE
-    )
-    away_s, until_s = sum(each.unlisted.length_s for each in told), -math.inf
-    for from_s, to_s in spans:
-        away_s += max(0.0, to_s - max(from_s, until_s))
-        until_s = max(until_s, to_s)
-    return away_s
-
-
-def _most_stolen_s(told: Sequence[Disturbance]) -> float:
-    """Of the CPU that the host took most."""
-    return max(
-        (sum(of_cpu) for of_cpu in zip_longest(*(each.steal_s for each in told), fillvalue=0.0)), default=0.0
-    )
 
 
 def _by_cause(windows: Iterable[CpuWindow]) -> dict[str, float]:

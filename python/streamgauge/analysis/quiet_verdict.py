@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamgauge.analysis.quiet import QuietInterval
+from streamgauge.analysis.quiet_away import ALL_SEEN, Unseen
 from streamgauge.analysis.quiet_bounds import Told
 from streamgauge.analysis.quiet_check import Attraction
 from streamgauge.model.percentiles import NS_PER_MS
@@ -15,6 +16,8 @@ from streamgauge.vocabulary.bounds import DISTURBED_SHARE_MAX
 from streamgauge.vocabulary.format import joined, percent, trimmed
 from streamgauge.vocabulary.histograms import Histogram, merge
 
+ABOVE_P99 = 0.01
+"""So many messages a p99 leaves out."""
 TOUCHED = 0.1
 """A percentile is moved by disturbance where this part of what lies above it may be of disturbed time."""
 BLURRED = " Part of that may be the kernel's work for the system itself, which could not be told from it (CAP_PERFMON lets the workers see it)."
@@ -33,6 +36,7 @@ def verdict(
     own_faults: Sequence[str],
     watched: bool,
     disturbed_share: float,
+    unseen_share: float = 0.0,
     held_up: str = "",
     figures_missing: Sequence[str],
     figures_told: Sequence[str],
@@ -41,7 +45,8 @@ def verdict(
 ) -> Verdict:
     """`blurred`: whether what the system did itself could not be told from disturbance.
     `held_up`: why no figure stands although nobody here is at fault, if so.
-    `own_faults`: sentences, why the generator or the settings spoil the trial, apart from any disturbance. `watched`: a probe told when CPUs were not to be
+    `own_faults`: sentences, why the generator or the settings spoil the trial, apart from any disturbance. `unseen_share`: of quiet time, in which a CPU was
+    away and no probe saw it. `watched`: a probe told when CPUs were not to be
     had. `figures_missing`, `figures_told`: names of the headline figures that quiet time does not give, and of those that it gives."""
     if own_faults:
         return Verdict(
@@ -54,9 +59,11 @@ def verdict(
             "Nothing watched whether the CPUs were to be had: what the machine did is in the figures, and cannot be told from what the system did.",
         )
     share = percent(disturbed_share, 1)
-    if disturbed_share <= DISTURBED_SHARE_MAX:
-        return Verdict(Word.valid, f"{share} of the time was disturbed. {_reach(disturbed_share)}")
-    part = BLURRED if blurred else ""
+    if disturbed_share + unseen_share <= DISTURBED_SHARE_MAX:
+        return Verdict(
+            Word.valid, f"{share} of the time was disturbed. {_reach(disturbed_share + unseen_share)}"
+        )
+    part = _unseen(unseen_share) + (BLURRED if blurred else "")
     if held_up:
         return Verdict(
             Word.bounds_only,
@@ -80,6 +87,13 @@ def verdict(
         f"{share} of the time was disturbed.{part} Figures of quiet time are the system's, with the intervals beside them; those as they came are also the "
         f"machine's.{rest}",
     )
+
+
+def _unseen(share: float) -> str:
+    """Where it is too much to be left unsaid."""
+    if share <= DISTURBED_SHARE_MAX:
+        return ""
+    return f" For another {percent(share, 1)} a CPU was away in pieces too short to be seen: that is in every figure, and the intervals allow for it."
 
 
 def _reach(disturbed_share: float) -> str:
@@ -112,6 +126,10 @@ class OwnLateness:
     """Of them, those that were late in quiet time already."""
     bound_ms: float
     quiet: Told
+    unseen_share: float = 0.0
+    """Where that is why it cannot be told: for so much of quiet time the CPU was away and no probe saw it."""
+    quiet_late_share: float = 0.0
+    """Of the messages of quiet time, those that were late."""
 
     @property
     def machine_share(self) -> float:
@@ -138,32 +156,57 @@ class OwnLateness:
             f"{trimmed(self.bound_ms)} ms"
         )
         if self.own is None:
-            return f"Whether the generator was late by itself cannot be told: too little quiet time; {held}."
+            why = (
+                "too little quiet time"
+                if not self.unseen_share
+                else f"for {percent(self.unseen_share, 1)} of quiet time a CPU was away in pieces too short to be seen, which may be why "
+                f"{percent(self.quiet_late_share, 1)} of its messages were late"
+            )
+            return f"Whether the generator was late by itself cannot be told: {why}; {held}."
         return f"The generator was on time in quiet time; {held}."
 
 
 def own_lateness(
-    metric: str, intervals: Sequence[QuietInterval], quiet: Told, bound_ms: float
+    metric: str,
+    intervals: Sequence[QuietInterval],
+    quiet: Told,
+    bound_ms: float,
+    unseen: Unseen = ALL_SEEN,
 ) -> OwnLateness:
     """A delay of the generator against what is allowed. `intervals`: of that delay. `quiet`: its p99 of quiet time (quiet_bounds.figures). The generator
-    answers only for quiet time: what was late there when a span began counts as its own, what a span delayed does not."""
+    answers only for quiet time: what was late there when a span began counts as its own, what a span delayed does not, and whose fault it was cannot be told
+    where the CPU may have been away without a probe seeing it (`unseen`)."""
     bound_ns = bound_ms * NS_PER_MS
     own = merge([histogram for one in intervals for histogram in (one.quiet, one.censored)])
     came = merge(one.came for one in intervals)
     least = quiet.value if quiet.value is not None else quiet.at_least
+    own_late = _above(own, bound_ns) + sum(one.beyond for one in intervals)
+    is_late = least > bound_ms
+    is_unseen = is_late and _may_explain(unseen, own, own_late, bound_ms)
     is_own: bool | None = None
-    if least > bound_ms:
-        is_own = True
+    if is_late:
+        is_own = None if is_unseen else True
     elif quiet.value is not None or (quiet.at_most is not None and quiet.at_most <= bound_ms):
         is_own = False
     return OwnLateness(
         metric=metric,
         own=is_own,
         came_late_msgs=_above(came, bound_ns) + sum(one.came_beyond for one in intervals),
-        own_late_msgs=_above(own, bound_ns) + sum(one.beyond for one in intervals),
+        own_late_msgs=own_late,
         bound_ms=bound_ms,
         quiet=quiet,
+        unseen_share=unseen.of_one_cpu if is_unseen else 0.0,
+        quiet_late_share=own_late / max(own.count, 1),
     )
+
+
+def _may_explain(unseen: Unseen, own: Histogram, late: int, bound_ms: float) -> bool:
+    """Whether no more than what a p99 leaves out were late of the messages that no unseen piece can have held up: those that were later than the longest piece,
+    and those that are more than were due in all of them. `own`: of quiet time; `late`: of them, above `bound_ms`."""
+    count = max(own.count, 1)
+    beyond = late - _above(own, bound_ms * NS_PER_MS)
+    surely = _above(own, max(bound_ms, unseen.longest_ms) * NS_PER_MS) + beyond
+    return max(surely / count, late / count - unseen.of_one_cpu) <= ABOVE_P99 and unseen.of_one_cpu > 0
 
 
 def _above(histogram: Histogram, bound_ns: float) -> int:

@@ -203,7 +203,7 @@ def _machine_explains(
 ) -> bool:
     """Whether the machine may have cost what is missing of a rate: no more than CPUs were away for, as for a trial."""
     away = seen.away_share or 0.0
-    if (seen.disturbed_share or 0.0) <= DISTURBED_SHARE_MAX or seen.failed_msgs:
+    if max(seen.disturbed_share or 0.0, away) <= DISTURBED_SHARE_MAX or seen.failed_msgs:
         return False
     p99 = seen.publish_ms_p99 if seen.quiet_publish_ms_p99 is None else seen.quiet_publish_ms_p99
     is_slow = publish_ms_p99_max is not None and (p99 is None or p99 > publish_ms_p99_max)

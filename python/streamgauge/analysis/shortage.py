@@ -14,7 +14,6 @@ from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_machine import Lane
 from streamgauge.vocabulary.bounds import (
     ACHIEVED_SHARE_MIN,
-    DISTURBED_SHARE_MAX,
     LANE_BUSY_SHARE_MAX,
 )
 from streamgauge.vocabulary.format import percent
@@ -82,7 +81,7 @@ def shortage(
     *,
     acked_msgs: int,
     window_s: float,
-    disturbed_share: float,
+    is_disturbed: bool,
     away_share: float,
     needed: Mapping[str, float],
 ) -> Shortage | None:
@@ -91,7 +90,7 @@ def shortage(
     if not target or acked_msgs >= ACHIEVED_SHARE_MIN * target - allowance_msgs(workload, target):
         return None
     achieved = acked_msgs / target
-    if disturbed_share <= DISTURBED_SHARE_MAX:
+    if not is_disturbed:
         return Shortage(achieved, "", is_explained=False)
     not_the_machine = ""
     for thread, share in needed.items():

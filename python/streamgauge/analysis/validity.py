@@ -26,7 +26,6 @@ from streamgauge.model.result_quiet import Begin, Word
 from streamgauge.model.result_special import Probe, Search
 from streamgauge.vocabulary.bounds import (
     ACHIEVED_SHARE_MIN,
-    DISTURBED_SHARE_MAX,
     LANE_BUSY_SHARE_MAX,
     OWN_SHARE_MAX,
     OWN_SHARE_SAID,
@@ -167,16 +166,20 @@ def _own_lateness(evidence: Evidence, metric: str) -> OwnLateness | None:
     if not judged_ms or not evidence.delays[metric].count:
         return None
     found = own_lateness(
-        metric, quiet.intervals[metric], quiet.told[metric]["p99"], _allowed_ms(evidence, metric, judged_ms)
+        metric,
+        quiet.intervals[metric],
+        quiet.told[metric]["p99"],
+        _allowed_ms(evidence, metric, judged_ms),
+        quiet.unseen,
     )
     # Where next to nothing was disturbed all messages tell it.
-    return None if found.own is None and quiet.disturbed_share <= DISTURBED_SHARE_MAX else found
+    return None if found.own is None and not quiet.is_disturbed else found
 
 
 def _held_up(evidence: Evidence, lateness: Sequence[OwnLateness], short: Shortage | None) -> str:
     """Why no figure may stand, though nothing shows that the generator was at fault; empty where nothing is known against them."""
     quiet = evidence.quiet
-    if quiet is None or quiet.disturbed_share <= DISTURBED_SHARE_MAX:
+    if quiet is None or not quiet.is_disturbed:
         return ""
     if short is not None and short.is_explained:
         return short.held_up
@@ -204,6 +207,7 @@ def _verdict(evidence: Evidence, reasons: list[str], held_up: str) -> Verdict:
         own_faults=reasons,
         watched=quiet is not None and quiet.found.watched,
         disturbed_share=0.0 if quiet is None else quiet.disturbed_share,
+        unseen_share=0.0 if quiet is None else quiet.unseen.share,
         held_up=held_up,
         figures_missing=[name for name, figure in named.items() if figure.value is None],
         # Topics that are only read have rates alone.
@@ -298,7 +302,7 @@ def _shortage(evidence: Evidence) -> Shortage | None:
         evidence.workload,
         acked_msgs=evidence.acked_msgs,
         window_s=evidence.window_s,
-        disturbed_share=0.0 if evidence.quiet is None else evidence.quiet.disturbed_share,
+        is_disturbed=evidence.quiet is not None and evidence.quiet.is_disturbed,
         away_share=0.0 if found is None else found.away_share or 0.0,
         needed=needed_shares(
             evidence.lanes,

@@ -88,6 +88,9 @@ class QuietTime(Model):
     disturbed_share: float | None = None
     away_share: float | None = None
     """Of the measured phase, in which a CPU was not to be had: without the recovery, and without what interrupts of the load took."""
+    unseen_share: float | None = None
+    """Of the time outside of windows, in which a CPU was away in pieces too short for windows, by the kernel's account of what the host took and by what
+    short windows tell of those that were missed. None in results of before."""
     windows: int = 0
     """How often a CPU was not to be had."""
     longest_ms: float | None = None

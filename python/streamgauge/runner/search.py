@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamgauge.analysis.quiet_measured import worker_away_s
+from streamgauge.analysis.quiet_away import worker_away_s
 from streamgauge.analysis.search import PROBES_MAX, Hunt, Seen, judge, slowest
 from streamgauge.fleet.base import WorkerCalls
 from streamgauge.model.messages import Interval

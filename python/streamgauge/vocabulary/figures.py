@@ -39,7 +39,8 @@ catch_up.size_bytes catch_up.built_bytes catch_up.build_s catch_up.chase_s
 warm_up.limit_s warm_up.lasted_s faults.resolution_s faults.unavailable_s faults.recovered_s faults.caught_up_s publish_rate_msgs_s publish_rate_mb_s
 consume_rate_msgs_s consume_rate_mb_s target_rate_msgs_s achieved_share backlog_msgs_max waiting_msgs_max failed_msgs retries audit.sent audit.acked
 audit.failed audit.received audit.lost audit.duplicated audit.reordered audit.corrupted audit.unexpected audit.unknown audit.recovered audit.censored
-quiet.seconds quiet.quiet_s quiet.disturbed_share quiet.away_share quiet.windows quiet.longest_ms quiet.steal_s quiet.probes_cpu_share quiet.probes_period_ms
+quiet.seconds quiet.quiet_s quiet.disturbed_share quiet.away_share quiet.unseen_share quiet.windows quiet.longest_ms quiet.steal_s
+quiet.probes_cpu_share quiet.probes_period_ms
 quiet.stretches_s
 quiet.publish_rate_msgs_s.value quiet.publish_rate_msgs_s.at_least quiet.publish_rate_msgs_s.at_most quiet.consume_rate_msgs_s.value
 quiet.consume_rate_msgs_s.at_least
