@@ -95,6 +95,7 @@ SIMULATES = (
     "test_lists_json.py::*",
     "test_profiles.py::test_by_chance*",
     "test_profiles.py::test_damage*",
+    "test_quiet.py::test_a_level_that_wanders*",
     "test_quiet.py::test_a_mean*",
     "test_quiet.py::test_bounds_hold*",
     "test_quiet.py::test_intervals*",

@@ -39,6 +39,9 @@ BLOCKS_MAX = 120
 BLOCKS_MIN = 3
 """With fewer independent ones, nothing is known of how they vary. In shorter trials than a minute ten would leave hardly a figure, and its intervals held the
 truth no more often (docs/quiet-time.md)."""
+BLOCKS_LEAST = 1.5
+"""So many independent ones must be worth those that resemble each other. Between this and BLOCKS_MIN limits grow wide, as degrees of freedom go down: none at
+all for a median that wanders by 3 % would say less than is known."""
 EVENTS_MIN = 3.7
 """So many independent messages must be expected above a percentile for an upper limit: to see none of them is no surprise below (exp(-3.7) is 2.5 %)."""
 FREEDOM_MIN = 4.0
@@ -158,7 +161,7 @@ class Estimate:
         if not len(found.indices):
             return found.known_ns if self.filled >= BLOCKS_MIN else 0.0
         at = found.position(percent)
-        if self._blocks(at) < BLOCKS_MIN:
+        if self._tells_little(at):
             return 0.0
         share, worth = _share(percent), self._trust.worth
         possible = np.flatnonzero(~surely_more(worth * found.surviving, worth, share))
@@ -174,7 +177,7 @@ class Estimate:
         # No curve is worth more than the messages that it is of.
         if at is None or float(found.at_risk[0]) * _share(percent) < EVENTS_MIN:
             return None
-        if self._blocks(at) < BLOCKS_MIN or self._events(percent, at) < EVENTS_MIN:
+        if self._tells_little(at) or self._events(percent, at) < EVENTS_MIN:
             return None
         possible = np.arange(self._around(at)[0], len(found.indices))
         above = self._first(_share(percent), possible, lambda surprise: surprise < -Z)
@@ -186,6 +189,10 @@ class Estimate:
 
     def _blocks(self, at: int | None) -> float:
         return min(float(self.filled), *(float(self._trust.blocks[one]) for one in self._around(at)))
+
+    def _tells_little(self, at: int | None) -> bool:
+        """Whether blocks of time resemble each other so much that nothing is known of how they vary."""
+        return self.filled < BLOCKS_MIN or self._blocks(at) < BLOCKS_LEAST
 
     def _events(self, percent: float, at: int | None) -> float:
         """How many independent messages are worth what is expected above a percentile."""
@@ -241,8 +248,10 @@ def spread_over_blocks(parts: Values, alike_min: float = 0.0) -> Spread:
     even = np.minimum(2.0 / np.maximum(peaks - 1.0 / count, 2.0 / count), count)
     alike = np.maximum(likeness(parts), alike_min)
     longer = (1.0 + alike) / (1.0 - alike)
-    freedom = np.maximum(even / longer - 1.0, FREEDOM_MIN)
-    return Spread(squares * longer * count / max(count - 1, 1), skew, count / longer, freedom)
+    worth = count / longer
+    few = np.where(worth >= BLOCKS_LEAST, np.minimum((worth - 1.0) / (BLOCKS_MIN - 1.0), 1.0), 1.0)
+    freedom = np.maximum(even / longer - 1.0, FREEDOM_MIN * few)
+    return Spread(squares * longer * count / max(count - 1, 1), skew, worth, freedom)
 
 
 def likeness(parts: Values) -> Values:
