@@ -57,6 +57,7 @@ pub use poller::{Interest, Poller, Ready};
 pub use security::Security;
 pub use shared::consumer_of;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gauge_load::{Emitter, Observer};
@@ -70,6 +71,14 @@ pub struct Endpoint {
     pub options: serde_json::Map<String, serde_json::Value>,
     /// How connections are protected, and who speaks on them.
     pub security: Security,
+}
+
+impl Endpoint {
+    /// Where its nodes listen, on whatever machine.
+    pub fn ports(&self) -> BTreeSet<u16> {
+        let port = |server: &String| server.rsplit_once(':')?.1.parse().ok();
+        self.bootstrap.iter().filter_map(port).collect()
+    }
 }
 
 impl std::fmt::Debug for Endpoint {

@@ -22,7 +22,7 @@ use crate::cli;
 use crate::disturbance::DisturbanceOut;
 use crate::error::ApiError;
 use crate::host::Host;
-use crate::probes::{Probes, SAMPLING};
+use crate::probes::{Own, Probes, SAMPLING};
 use crate::scheduling;
 use crate::server::{self, Language};
 use crate::syncs::{Syncs, Total};
@@ -137,14 +137,14 @@ impl Agent {
     }
 
     /// What was seen since the last question; probes that are not at work begin.
-    fn disturbance(&self) -> (Value, Option<DisturbanceOut>) {
+    fn disturbance(&self, ports: &BTreeSet<u16>) -> (Value, Option<DisturbanceOut>) {
         let mut watching = self.watching();
         let now_ns = monotonic_ns();
         let one = watching.get_or_insert_with(|| {
             let cpus = scheduling::cores();
             let board = Arc::new(Board::new(cpus.len(), 1).sampled_every(SAMPLING.period_ns()));
             Watching {
-                probes: Probes::start(cpus, board),
+                probes: Probes::start(cpus, board, Own::of(self.names.clone(), ports.clone())),
                 syncs: Syncs::begin().ok(),
                 told_ns: now_ns,
                 asked: Instant::now(),
@@ -235,7 +235,7 @@ async fn sample(
 ) -> Result<Json<Value>, ApiError> {
     let ports = parse_ports(&asked.ports)?;
     let (watches, disturbance) = if asked.probes {
-        agent.disturbance()
+        agent.disturbance(&ports)
     } else {
         (Value::Null, None)
     };

@@ -220,12 +220,27 @@ impl Host {
             let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {
                 continue;
             };
-            let is_named = !names.is_empty() && names.contains(read(&entry.path().join("comm")).trim());
-            if is_named || (!sockets.is_empty() && holds(&entry.path(), &sockets)) {
+            if is_named(&entry.path(), names) || holds(&entry.path(), &sockets) {
                 found.insert(pid);
             }
         }
         found
+    }
+
+    /// Whether a process is of one of these names, or listens on one of these ports, whatever network it is in.
+    pub fn is_one_of(&self, pid: u32, names: &BTreeSet<String>, ports: &BTreeSet<u16>) -> bool {
+        let home = self.proc.join(pid.to_string());
+        let sockets = ["net/tcp", "net/tcp6"]
+            .iter()
+            .flat_map(|name| listening(&read(&home.join(name)), ports))
+            .collect();
+        is_named(&home, names) || holds(&home, &sockets)
+    }
+
+    /// The process of a thread; None where there is none any more.
+    pub fn process_of(&self, tid: u32) -> Option<u32> {
+        let status = self.read(&format!("{tid}/status"));
+        u32::try_from(field(&status, "Tgid:")?).ok()
     }
 }
 
@@ -236,8 +251,15 @@ fn read(path: &Path) -> String {
     )
 }
 
+fn is_named(home: &Path, names: &BTreeSet<String>) -> bool {
+    !names.is_empty() && names.contains(read(&home.join("comm")).trim())
+}
+
 /// Whether a process has one of these sockets open.
 fn holds(home: &Path, sockets: &BTreeSet<String>) -> bool {
+    if sockets.is_empty() {
+        return false;
+    }
     fs::read_dir(home.join("fd"))
         .into_iter()
         .flatten()

@@ -8,8 +8,8 @@
 //! normal priority (the witness) that reads the kernel's accounts every 20 ms. Only on windows do both do more.
 //!
 //! What a probe cannot interrupt is the kernel: where it works for a thread of lower priority and is not preemptible, the probe waits, and that is no
-//! disturbance but the system's own work (or the generator's). Where the kernel lets the probes see who had the CPU meanwhile ([`Ticks`]), such
-//! stretches are no windows.
+//! disturbance but the system's own work (or the generator's). Nor is what the system's own threads do at a real-time priority above the probe's.
+//! Where the kernel lets the probes see who had the CPU meanwhile ([`Ticks`]), such stretches are no windows.
 //!
 //! Probes that follow no messages sample: they may wake up seldom, and what they see of each window is not where it began, but over many windows how
 //! long the CPU was away.
@@ -17,6 +17,7 @@
 //! Several workers on one machine each have their own probes: a second set costs as little as the first, and every worker knows its windows on its own
 //! clock without asking another.
 
+mod own;
 mod period;
 mod witness;
 
@@ -36,6 +37,7 @@ use crate::accounts;
 use crate::disturbance::Disturbance;
 use crate::scheduling;
 use crate::ticks::{Holder, Tick, Ticks, holder};
+pub use own::Own;
 pub use period::{FOLLOWING, SAMPLING};
 use witness::Witness;
 
@@ -67,7 +69,7 @@ pub struct ProbesStatus {
     pub windows: u64,
 }
 
-/// What probes waited for the kernel's work for threads of lower priority.
+/// What probes waited for the kernel's work for threads of lower priority, and for threads of the system under test.
 #[derive(Debug)]
 struct Stretches {
     length_ns: AtomicI64,
@@ -116,11 +118,12 @@ pub struct Probes {
 
 impl Probes {
     /// Starts a probe on each of these CPUs, which are those of the board, and the witness. Where probes cannot be had, `why_not` says so, and the
-    /// witness alone is at work.
-    pub fn start(cpus: Vec<usize>, board: Arc<Board>) -> Probes {
+    /// witness alone is at work. `own`: the system under test.
+    pub fn start(cpus: Vec<usize>, board: Arc<Board>, own: Own) -> Probes {
         let stop = Arc::new(AtomicBool::new(false));
         let stretches = Arc::new(Stretches::default());
-        let why_not = why_not(cpus.len()).or_else(|| begin(&cpus, &board, &stop, &stretches).err());
+        let own = Arc::new(own);
+        let why_not = why_not(cpus.len()).or_else(|| begin(&cpus, &board, &stop, &stretches, &own).err());
         let is_on = why_not.is_none();
         if is_on {
             board.turn_on();
@@ -130,7 +133,7 @@ impl Probes {
         }
         let seen = Seen(Arc::new(Mutex::new(Disturbance::new(cpus.clone(), is_on))));
         let stop = if is_on { stop } else { Arc::default() };
-        let witness = Witness::new(cpus.clone(), Arc::clone(&board), stretches, seen.clone());
+        let witness = Witness::new(cpus.clone(), Arc::clone(&board), stretches, own, seen.clone());
         let told = Arc::clone(&stop);
         let spawned = std::thread::Builder::new()
             .name("witness".to_owned())
@@ -226,16 +229,17 @@ fn begin(
     board: &Arc<Board>,
     stop: &Arc<AtomicBool>,
     stretches: &Arc<Stretches>,
+    own: &Arc<Own>,
 ) -> Result<(), String> {
     let (answers, begun) = channel();
     for (seat, &cpu) in cpus.iter().enumerate() {
         let (board, stop, answers) = (Arc::clone(board), Arc::clone(stop), answers.clone());
-        let stretches = Arc::clone(stretches);
+        let (stretches, own) = (Arc::clone(stretches), Arc::clone(own));
         std::thread::Builder::new()
             .name(format!("probe-{cpu}"))
             // It calls nothing deep, and there may be a hundred of them.
             .stack_size(128 << 10)
-            .spawn(move || probe(seat, cpu, &board, &stop, &stretches, &answers))
+            .spawn(move || probe(seat, cpu, &board, &stop, &stretches, &own, &answers))
             .map_err(|error| format!("no thread could be started for a probe: {error}"))?;
     }
     for _ in cpus {
@@ -253,6 +257,7 @@ fn probe(
     board: &Board,
     stop: &AtomicBool,
     stretches: &Stretches,
+    own: &Own,
     answers: &Sender<Result<(), String>>,
 ) {
     scheduling::exact_timers();
@@ -303,7 +308,7 @@ fn probe(
         wake_ups = wake_ups.wrapping_add(1);
         let late_ns = now_ns - due_ns;
         let held_by = match &mut ticking {
-            Some(ticking) => ticking.look(due_ns, now_ns, late_ns >= LATE_NS_MIN),
+            Some(ticking) => ticking.look(due_ns, now_ns, late_ns >= LATE_NS_MIN, own),
             None => None,
         };
         if late_ns >= LATE_NS_MIN && held_by != Some(Holder::Below) {
@@ -383,7 +388,7 @@ impl Ticking {
     }
 
     /// Takes out the ticks since the last look; who had the CPU from `due_ns` on, where that is asked.
-    fn look(&mut self, due_ns: i64, now_ns: i64, is_late: bool) -> Option<Holder> {
+    fn look(&mut self, due_ns: i64, now_ns: i64, is_late: bool, own: &Own) -> Option<Holder> {
         let latest = &mut self.latest;
         self.ticks.drain(|tick| latest.push(tick));
         let found = is_late.then(|| {
@@ -396,7 +401,7 @@ impl Ticking {
                 TICK_SLACK_NS,
                 |tid| {
                     if known.get().0 != tid {
-                        known.set((tid, !scheduling::is_below_probes(tid)));
+                        known.set((tid, !scheduling::is_below_probes(tid) && !own.holds(tid)));
                     }
                     known.get().1
                 },

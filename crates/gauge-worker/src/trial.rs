@@ -7,6 +7,7 @@
 
 mod control;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -27,7 +28,7 @@ use crate::judgement::{self, SubscriptionEnd};
 use crate::lane::{self, LaneContext};
 use crate::link::{Command, LaneEnd, LaneEvent, Progress};
 use crate::plan::{PhasePlan, Plan};
-use crate::probes::{FOLLOWING, Probes};
+use crate::probes::{FOLLOWING, Own, Probes};
 use crate::scheduling;
 
 /// Requests and events that wait for the supervisor.
@@ -365,7 +366,8 @@ impl Supervisor {
     /// Before the start, so that it need not wait for them, and so that they know by then how busy the CPUs are.
     fn start_probes(&mut self) {
         if let Some(board) = &self.board {
-            let probes = Probes::start(scheduling::cores(), Arc::clone(board));
+            let own = Own::of(BTreeSet::new(), self.plan.endpoint.ports());
+            let probes = Probes::start(scheduling::cores(), Arc::clone(board), own);
             self.collector.watch(probes.seen().clone());
             self.probes = Some(probes);
         }

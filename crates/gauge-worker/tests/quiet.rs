@@ -26,8 +26,14 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// A trial of so many seconds, of messages that are acknowledged 0.3 ms after they were sent.
 fn begin(worker: &Worker, seconds: f64) -> Value {
+    begin_at(worker, seconds, "127.0.0.1:9092")
+}
+
+/// The same with a system that is reached there, as far as the worker knows.
+fn begin_at(worker: &Worker, seconds: f64, address: &str) -> Value {
     worker.system.knobs.ack_delay_ns.store(300_000, Ordering::Relaxed);
     let mut request = trial();
+    request["system"]["bootstrap"] = json!([address]);
     request["schedule"] = json!({"arrival": "uniform", "rate_msgs_s": RATE, "stop_s": seconds});
     request["batch"] = json!({"linger_ms": 0.5});
     // Other programs of normal priority are not what is looked at here; and a lane that may move evades a thief.
@@ -227,21 +233,9 @@ fn the_kernels_work_for_a_program_is_no_disturbance() {
     );
 }
 
-#[test]
-fn a_real_time_thief_is_seen_and_its_harm_is_not_in_quiet_time() {
-    let _alone = alone();
-    let worker = Worker::new();
-    let status = begin(&worker, 4.0);
-    if !may_probe(&worker) {
-        eprintln!(
-            "no thief without the right to real-time priority: {}",
-            status["probes"]
-        );
-        return;
-    }
-    let start_ns = status["start_ns"].as_i64().unwrap();
+/// Takes one CPU after the other for 8 ms at real-time priority, about every 70 ms from 0.3 to 3.7 s: CPU, from, to, in ns.
+fn bursts(start_ns: i64) -> Vec<(usize, i64, i64)> {
     let cpus = affinity();
-    // It takes one CPU after the other for 8 ms, about every 70 ms.
     let thief = std::thread::spawn(move || {
         real_time(80);
         let mut bursts = Vec::new();
@@ -262,7 +256,67 @@ fn a_real_time_thief_is_seen_and_its_harm_is_not_in_quiet_time() {
         }
         unreachable!("the range has no end")
     });
-    let bursts = thief.join().unwrap();
+    thief.join().unwrap()
+}
+
+#[test]
+fn what_the_systems_own_threads_do_is_no_disturbance_at_whatever_priority() {
+    let _alone = alone();
+    // Who listens where the system is reached is the system: here this process, whose thread takes the CPUs.
+    let system = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let worker = Worker::new();
+    let status = begin_at(&worker, 4.0, &system.local_addr().unwrap().to_string());
+    if !may_probe(&worker) {
+        return;
+    }
+    let bursts = bursts(status["start_ns"].as_i64().unwrap());
+    worker.sleep_until_s(4.05);
+    worker.finish();
+    let intervals = worker.intervals();
+    check_parts(&worker, &intervals);
+    let stretches: Vec<f64> = intervals
+        .iter()
+        .filter_map(|interval| interval["disturbance"]["stretches_s"].as_f64())
+        .collect();
+    if stretches.is_empty() {
+        // The kernel does not tell this user whom its interrupts meet.
+        return;
+    }
+    let own_s: f64 = bursts
+        .iter()
+        .map(|(_, from_ns, to_ns)| (to_ns - from_ns) as f64 / 1e9)
+        .sum();
+    let stretches_s: f64 = stretches.iter().sum();
+    let windows = windows(&intervals);
+    let real_time_s: f64 = windows
+        .iter()
+        .filter(|window| window["cause"] == "real-time")
+        .map(|window| window["late_s"].as_f64().unwrap())
+        .sum();
+    assert!(
+        stretches_s > 0.6 * own_s && real_time_s < 0.2 * own_s,
+        "of {own_s} s {stretches_s} s were the system's own, {real_time_s} s were windows: {windows:?}"
+    );
+    let quiet = part(&intervals, "publish", "quiet");
+    assert!(
+        quiet.value_at_percentile(99.0) > 2_000_000,
+        "what the system did itself stays in its figures"
+    );
+}
+
+#[test]
+fn a_real_time_thief_is_seen_and_its_harm_is_not_in_quiet_time() {
+    let _alone = alone();
+    let worker = Worker::new();
+    let status = begin(&worker, 4.0);
+    if !may_probe(&worker) {
+        eprintln!(
+            "no thief without the right to real-time priority: {}",
+            status["probes"]
+        );
+        return;
+    }
+    let bursts = bursts(status["start_ns"].as_i64().unwrap());
     worker.sleep_until_s(4.05);
     let result = worker.finish();
     let intervals = worker.intervals();

@@ -289,7 +289,8 @@ class Disturbance(Message):
     steal_s: list[Span] = Field(default_factory=list)
     """Of each CPU that is watched."""
     stretches_s: Span | None = None
-    """For how long the kernel worked for programs of lower priority than the probes and let these wait, over all CPUs; None: not told from windows."""
+    """For how long probes waited for the kernel's work for programs of lower priority and for real-time threads of the system, over all CPUs; None: not told
+    from windows."""
     probes_cpu_s: Span = 0.0
 
 

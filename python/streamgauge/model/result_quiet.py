@@ -103,8 +103,8 @@ class QuietTime(Model):
     probes_period_ms: float | None = None
     """How often they woke up: of several workers the longest."""
     stretches_s: float | None = None
-    """For how long, over all CPUs, the kernel worked for programs of normal priority and let nothing else run: no disturbance, and part of every
-    figure. None: it could not be told from disturbance."""
+    """For how long, over all CPUs, the kernel worked for programs of normal priority and let nothing else run, or threads of the system under test ran at
+    real-time priority: no disturbance, and part of every figure. None: it could not be told from disturbance."""
     attraction: Begin | None = None
     """Whether disturbances began whenever they liked, or just when the system was slow."""
     why: str = ""
