@@ -50,6 +50,7 @@ def test_what_the_account_has_and_no_window_was_taken_unseen() -> None:
 def test_where_nobody_tells_whose_an_account_is_windows_of_all_cpus_are_taken_off() -> None:
     told = Disturbance(steal_s=[0.05, 0.12], windows=[window(4, 0.2, 0.04), window(5, 0.5, 0.02)])
     assert share(told, probes=None) == pytest.approx(0.06 / 0.94)
+    assert share(Disturbance(steal_s=[0.0, 0.0, 0.1]), probes=None) == pytest.approx(0.1)
     listed = Disturbance(steal_s=[0.0, 0.12], unlisted=Unlisted(windows=30, length_s=0.05))
     assert share(listed) == pytest.approx(0.07 / 0.95)
 

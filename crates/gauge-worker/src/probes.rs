@@ -37,6 +37,7 @@ use crate::accounts;
 use crate::disturbance::Disturbance;
 use crate::scheduling;
 use crate::ticks::{Holder, Tick, Ticks, holder};
+use own::Finder;
 pub use own::Own;
 pub use period::{FOLLOWING, SAMPLING};
 use witness::Witness;
@@ -133,7 +134,13 @@ impl Probes {
         }
         let seen = Seen(Arc::new(Mutex::new(Disturbance::new(cpus.clone(), is_on))));
         let stop = if is_on { stop } else { Arc::default() };
-        let witness = Witness::new(cpus.clone(), Arc::clone(&board), stretches, own, seen.clone());
+        let witness = Witness::new(
+            cpus.clone(),
+            Arc::clone(&board),
+            stretches,
+            Finder::new(own),
+            seen.clone(),
+        );
         let told = Arc::clone(&stop);
         let spawned = std::thread::Builder::new()
             .name("witness".to_owned())

@@ -170,7 +170,7 @@ def _fell_behind(trial: TrialResult) -> bool:
     if trial.validity.valid:
         return not _kept_up(trial)
     share = trial.achieved_share
-    return trial.validity.called == "invalid" and share is not None and share < ACHIEVED_SHARE_MIN
+    return trial.validity.is_invalid and share is not None and share < ACHIEVED_SHARE_MIN
 
 
 def knee_of(points: Sequence[CurvePoint]) -> Knee | None:

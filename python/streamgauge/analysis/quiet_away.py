@@ -16,7 +16,7 @@ from itertools import zip_longest
 import numpy as np
 
 from streamgauge.analysis.intervals import Row
-from streamgauge.model.messages import Disturbance, ProbesStatus
+from streamgauge.model.messages import CpuWindow, Disturbance, ProbesStatus
 
 LOADS_OWN_CAUSE = "softirq"
 """Interrupts that carry messages: the load itself makes them."""
@@ -80,23 +80,39 @@ def _of_worker(
 ) -> list[float]:
     """Share of each CPU, the largest first."""
     stolen_s = _stolen_s(told)
-    windows = [one for each in told for one in each.windows if one.cause != LOADS_OWN_CAUSE]
+    by_cpu: dict[int, list[CpuWindow]] = defaultdict(list)
+    for one in (one for each in told for one in each.windows if one.cause != LOADS_OWN_CAUSE):
+        by_cpu[one.cpu].append(one)
     unlisted = sum(each.unlisted.windows for each in told)
     unlisted_s = sum(each.unlisted.length_s for each in told)
+
+    def share(lost_s: float, windows_s: float) -> float:
+        seen_s = unlisted_s + windows_s
+        return min(lost_s / (seconds - seen_s), 1.0) if seen_s < seconds else 0.0
+
+    more = 1.0 + unlisted / max(sum(map(len, by_cpu.values())), 1)
+    by_windows = {
+        cpu: share(more * _beside_windows_s([one.late_s for one in mine], period_s), _length_s(mine))
+        for cpu, mine in by_cpu.items()
+    }
     # Of workers that watch different CPUs nobody tells which account is whose: windows of all are taken off, which leaves less.
     is_told = len(cpus) == len(stolen_s)
-    watched = list(cpus) if is_told else sorted({one.cpu for one in windows})
-    shares = [0.0]
-    for at, cpu in enumerate(watched or [0]):
-        mine = [one for one in windows if one.cpu == cpu]
-        seen_s = unlisted_s + sum(one.to_s - one.from_s for one in (mine if is_told else windows))
-        account_s = stolen_s[at] - seen_s if at < len(stolen_s) else 0.0
-        by_windows_s = _beside_windows_s([one.late_s for one in mine], period_s)
-        by_windows_s *= 1.0 + unlisted / max(len(windows), 1)
-        lost_s = max(account_s if account_s > TICK_S else 0.0, by_windows_s)
-        if seen_s < seconds:
-            shares.append(min(lost_s / (seconds - seen_s), 1.0))
-    return sorted(shares, reverse=True)
+    all_s = sum(map(_length_s, by_cpu.values()))
+    by_account = {}
+    for cpu, of_cpu_s in zip(cpus if is_told else range(len(stolen_s)), stolen_s, strict=True):
+        windows_s = _length_s(by_cpu.get(cpu, [])) if is_told else all_s
+        beyond_s = of_cpu_s - unlisted_s - windows_s
+        by_account[cpu] = share(beyond_s, windows_s) if beyond_s > TICK_S else 0.0
+    if is_told:
+        found = [max(by_account[cpu], by_windows.get(cpu, 0.0)) for cpu in by_account]
+    else:
+        ranked = (sorted(one.values(), reverse=True) for one in (by_account, by_windows))
+        found = [max(both) for both in zip_longest(*ranked, fillvalue=0.0)]
+    return sorted([*found, 0.0], reverse=True)
+
+
+def _length_s(windows: Sequence[CpuWindow]) -> float:
+    return sum(one.to_s - one.from_s for one in windows)
 
 
 def _beside_windows_s(late_s: Sequence[float], period_s: float) -> float:

@@ -21,7 +21,7 @@ SPREAD_MAX = 0.6
 def told(cell: Cell, name: str) -> Told | None:
     """`name`: of a latency's percentile, as `publish_ms.p99`. Bounds are the widest of the trials that are not invalid; None where any of them knows
     nothing of it."""
-    found = [_told(trial, name) for trial in cell.trials if trial.validity.called != "invalid"]
+    found = [_told(trial, name) for trial in cell.trials if not trial.validity.is_invalid]
     known = [one for one in found if one is not None]
     if not known or len(known) < len(found):
         return None

@@ -42,6 +42,6 @@ def verdict(result: TrialResult) -> str:
         if not result.audit.enabled
         else ("audit clean" if result.audit.clean else "audit NOT clean")
     )
-    called = result.validity.called
-    valid = "INVALID: " + " ".join(result.validity.reasons) if called == "invalid" else called
+    validity = result.validity
+    valid = "INVALID: " + " ".join(validity.reasons) if validity.is_invalid else validity.called
     return f"{figures}, {audit}, {valid}"

@@ -93,7 +93,7 @@ class LiveObserver(Observer):
 
     def trial_ended(self, result: TrialResult) -> None:
         """See Observer."""
-        good = result.status == "complete" and result.validity.called != "invalid"
+        good = result.status == "complete" and not result.validity.is_invalid
         mark = ("✔ ", "green") if good else ("✘ ", "red")
         self._console.print(Text.assemble(mark, (self._title, "bold"), "  ", figures.verdict(result)))
         self._snapshot = None

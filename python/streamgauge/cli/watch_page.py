@@ -177,7 +177,7 @@ class PageObserver(SecondsObserver):
             if self._trials and not self._trials[-1].gone:
                 trial = self._trials[-1]
                 trial.valid = result.validity.valid
-                trial.counted = result.validity.called != "invalid"
+                trial.counted = not result.validity.is_invalid
                 trial.version = version
                 subject = self._subjects[trial.subject]
                 found = cells(list(self._results.values()))

@@ -125,6 +125,11 @@ class Validity(Model):
         return self.word
 
     @property
+    def is_invalid(self) -> bool:
+        """Whether nothing can be concluded from it."""
+        return self.called is Word.invalid
+
+    @property
     def bounds_only(self) -> bool:
         """Whether no figure stands, and bounds do."""
         return self.called == Word.bounds_only

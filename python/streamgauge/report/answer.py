@@ -14,7 +14,8 @@ from streamgauge.inference.experience import TAIL_SPREAD, number_of
 from streamgauge.inference.number import Number
 from streamgauge.model.result import TrialResult
 from streamgauge.report import curve
-from streamgauge.report.quiet_words import between, disturbed_share, repeats_tell
+from streamgauge.report.quiet_words import between, disturbed_share, repeats_tell, unseen_share
+from streamgauge.vocabulary.bounds import DISTURBED_SHARE_MAX
 from streamgauge.vocabulary.format import joined, milliseconds, percent, rate, trimmed
 
 FIGURE = "p99"
@@ -42,7 +43,7 @@ def answer(results: Sequence[TrialResult]) -> str:
 def _figure(cell: Cell) -> Told | None:
     """p99 of publish latency with its interval or bounds; None where nothing of it is known."""
     name = f"{cell.first.headline}_ms"
-    if not any(trial.validity.called != "invalid" for trial in cell.trials):
+    if all(trial.validity.is_invalid for trial in cell.trials):
         return None
     bounded = told(cell, f"{name}.{FIGURE}")
     value = cell.median(lambda trial: getattr(trial.standing_ms(name), FIGURE)) if cell.valid else None
@@ -171,4 +172,7 @@ def _sky(results: Sequence[TrialResult], *, has_figures: bool | None) -> str:
     if has_figures is None:
         return f"{share} of the time was disturbed."
     taken = "and is not in these figures" if has_figures else "which leaves bounds alone"
-    return f"{share} of the time the machine was disturbed, {taken}."
+    unseen = unseen_share(results)
+    is_in_them = has_figures and unseen > DISTURBED_SHARE_MAX
+    rest = f"; another {percent(unseen, 1)}, in pieces too short to be seen, is" if is_in_them else ""
+    return f"{share} of the time the machine was disturbed, {taken}{rest}."

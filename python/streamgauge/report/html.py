@@ -181,7 +181,7 @@ def _card(cell: Cell, colour: str, label: str, worst: float) -> dict[str, Any]:
         if low == high:
             spread = f"the same in {every(publish.trials, 'trial')}"
     return {
-        "valid": any(trial.validity.called != "invalid" for trial in cell.trials),
+        "valid": not all(trial.validity.is_invalid for trial in cell.trials),
         "colour": colour,
         "label": label,
         "about": f"{words.system_name(trial)}, {words.layout(trial)}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.quiet_cells import told
@@ -104,9 +104,18 @@ def as_it_came(trial: TrialResult) -> str:
 
 def disturbed_share(results: Sequence[TrialResult]) -> float | None:
     """Of the measured time of all trials that were watched; None where none was."""
+    return _share(results, lambda quiet: quiet.disturbed_share)
+
+
+def unseen_share(results: Sequence[TrialResult]) -> float:
+    """Of the same time, in which a CPU was away in pieces too short for windows."""
+    return _share(results, lambda quiet: quiet.unseen_share) or 0.0
+
+
+def _share(results: Sequence[TrialResult], of: Callable[[QuietTime], float | None]) -> float | None:
     found = [trial.quiet for trial in results if trial.quiet is not None and trial.quiet.watched]
     total_s = sum(one.seconds for one in found)
-    return sum((one.disturbed_share or 0.0) * one.seconds for one in found) / total_s if total_s else None
+    return sum((of(one) or 0.0) * one.seconds for one in found) / total_s if total_s else None
 
 
 def repeats_tell(number: Number, figure: str) -> str:

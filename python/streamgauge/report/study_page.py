@@ -122,7 +122,7 @@ def _notices(outcome: StudyOutcome) -> list[str]:
             f"{left} of {plural(len(outcome.plan.trials), 'trial')} not run yet: streamgauge study {outcome.plan.study} --resume"
         )
     measured = [one.result for one in outcome.trials if not outcome.heats(one.result)]
-    invalid = [one for one in measured if one.validity.called == "invalid"]
+    invalid = [one for one in measured if one.validity.is_invalid]
     bounded = [one for one in measured if one.validity.bounds_only]
     if bounded:
         count = plural(len(bounded), "trial")

@@ -12,6 +12,7 @@ from streamgauge.inference.estimates import TRIALS_MIN
 from streamgauge.model.fault import breaks, ends
 from streamgauge.model.result import Audit, Phase, TrialResult
 from streamgauge.model.result_asked import WorkloadResult
+from streamgauge.model.result_quiet import Word
 from streamgauge.model.result_special import CatchUp, Faults, Search
 from streamgauge.report.quiet_words import between, bounds_ms
 from streamgauge.vocabulary.bounds import ACHIEVED_SHARE_MIN
@@ -181,9 +182,9 @@ def audit(result: Audit) -> Verdict:
 def validity(trial: TrialResult) -> Verdict:
     """What the trial is worth, and why."""
     called = trial.validity.called
-    if called == "invalid":
+    if trial.validity.is_invalid:
         return Verdict("INVALID", " ".join(trial.validity.reasons), "bad")
-    if called != "valid":
+    if called is not Word.valid:
         return Verdict(called, trial.validity.conclusion, "warn" if trial.validity.bounds_only else "good")
     label = trial.steadiness.label
     if label == "steady":
@@ -201,7 +202,7 @@ def cell_validity(cell: Cell) -> Verdict:
         return validity(cell.first)
     valid = cell.valid_count
     if valid == len(cell.trials):
-        disturbed = sum(trial.validity.called == "disturbed" for trial in cell.trials)
+        disturbed = sum(trial.validity.called is Word.disturbed for trial in cell.trials)
         if disturbed:
             sentence = (
                 f"{capital(every(valid, 'trial'))} are valid, {disturbed} of them by figures of quiet time."
@@ -348,9 +349,9 @@ def verdict(results: Sequence[TrialResult]) -> Verdict:
     """The run as a whole: may the figures be believed, and is the data the same?"""
     if not results:
         return Verdict("no trial", "No trial has a result.", "bad")
-    invalid = sum(trial.validity.called == "invalid" for trial in results)
+    invalid = sum(trial.validity.is_invalid for trial in results)
     bounded = sum(trial.validity.bounds_only for trial in results)
-    disturbed = sum(trial.validity.called == "disturbed" for trial in results)
+    disturbed = sum(trial.validity.called is Word.disturbed for trial in results)
     verdicts = [audit(trial.audit) for trial in results]
     unaudited = sum(found.word == "none" for found in verdicts)
     unproved = sum(trial.audit.missing is not None for trial in results)
@@ -425,7 +426,7 @@ def verdict(results: Sequence[TrialResult]) -> Verdict:
 def _beyond(results: Sequence[TrialResult]) -> int:
     """Trials of a curve that are invalid because their rate was not sustained, which is what a curve is for."""
     points = (point for line in curves(results) for point in line.points if point.worth == "not sustained")
-    return sum(trial.validity.called == "invalid" for point in points for trial in point.cell.trials)
+    return sum(trial.validity.is_invalid for point in points for trial in point.cell.trials)
 
 
 def fault_bands(found: Faults, window: Phase | None) -> list[tuple[str, float, float]]:

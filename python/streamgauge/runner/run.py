@@ -39,7 +39,7 @@ class RunOutcome:
 
 def status_of(results: Sequence[TrialResult]) -> ExitStatus:
     """The exit status that trials call for. What a trial that was cut short did not read is not known to be lost."""
-    found = {ExitStatus.INVALID for result in results if result.validity.called == "invalid"}
+    found = {ExitStatus.INVALID for result in results if result.validity.is_invalid}
     found |= {
         ExitStatus.LOST for result in results if result.status == "complete" and result.audit.shows_lost
     }

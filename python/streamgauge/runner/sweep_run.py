@@ -193,6 +193,4 @@ class SweepRun(Run):
         drawn = curves([one for one in self._results if one.workload.name in swept])
         told = {id(trial) for curve in drawn if curve.sustained for trial in curve.trials}
         others = [one for one in self._results if id(one) not in told]
-        return (
-            ExitStatus.INVALID if any(one.validity.called == "invalid" for one in others) else ExitStatus.DONE
-        )
+        return ExitStatus.INVALID if any(one.validity.is_invalid for one in others) else ExitStatus.DONE

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::host::Host;
 
 /// Processes of one system on one machine that are told apart.
 const PIDS_MAX: usize = 64;
+/// For so many looks a process that is not of the system is not looked at again.
+const STRANGERS_FOR: u32 = 50;
 
 /// The processes of the system under test on this machine: those that listen where it is reached, and those of the given names.
 pub struct Own {
@@ -23,20 +26,24 @@ pub struct Own {
 impl Own {
     /// Those that are there now; one that comes later is found when a thread of it is met.
     pub fn of(names: BTreeSet<String>, ports: BTreeSet<u16>) -> Own {
-        let own = Own {
-            host: Host::default(),
-            names,
-            ports,
-            pids: [const { AtomicU32::new(0) }; PIDS_MAX],
-            met: AtomicU32::new(0),
-        };
+        let own = Own::unknown(names, ports);
         for pid in own.host.find(&own.names, &own.ports) {
             own.enter(pid);
         }
         own
     }
 
-    /// Whether a thread is of the system, as far as is known. For probes: it takes some us, waits for nobody, and leaves it to [`Own::look`] to find
+    fn unknown(names: BTreeSet<String>, ports: BTreeSet<u16>) -> Own {
+        Own {
+            host: Host::default(),
+            names,
+            ports,
+            pids: [const { AtomicU32::new(0) }; PIDS_MAX],
+            met: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether a thread is of the system, as far as is known. For probes: it takes some us, waits for nobody, and leaves it to a [`Finder`] to find
     /// out about one that is not known.
     pub fn holds(&self, tid: u32) -> bool {
         let is_own = self
@@ -51,26 +58,6 @@ impl Own {
         is_own
     }
 
-    /// Finds out about the thread that was met last, if any. `strangers`: processes that need not be looked at again; one more, where it is of none of the
-    /// system's.
-    pub fn look(&self, strangers: &mut BTreeSet<u32>) {
-        let tid = self.met.swap(0, Ordering::Relaxed);
-        if tid == 0 {
-            return;
-        }
-        let Some(pid) = self.host.process_of(tid) else {
-            return;
-        };
-        if strangers.contains(&pid) {
-            return;
-        }
-        if self.host.is_one_of(pid, &self.names, &self.ports) {
-            self.enter(pid);
-        } else {
-            strangers.insert(pid);
-        }
-    }
-
     fn enter(&self, pid: u32) {
         for place in &self.pids {
             match place.compare_exchange(0, pid, Ordering::Relaxed, Ordering::Relaxed) {
@@ -78,6 +65,49 @@ impl Own {
                 Err(there) if there == pid => return,
                 Err(_) => {}
             }
+        }
+    }
+}
+
+/// Finds out whose the threads are that probes met and did not know; for the witness.
+pub struct Finder {
+    own: Arc<Own>,
+    /// Processes that are not of the system.
+    strangers: BTreeSet<u32>,
+    looks: u32,
+}
+
+impl Finder {
+    /// For the processes of this system.
+    pub fn new(own: Arc<Own>) -> Finder {
+        Finder {
+            own,
+            strangers: BTreeSet::new(),
+            looks: 0,
+        }
+    }
+
+    /// Finds out about the thread that was met last, if any.
+    pub fn look(&mut self) {
+        self.looks += 1;
+        if self.looks.is_multiple_of(STRANGERS_FOR) {
+            // One may have begun to listen.
+            self.strangers.clear();
+        }
+        let tid = self.own.met.swap(0, Ordering::Relaxed);
+        if tid == 0 {
+            return;
+        }
+        let Some(pid) = self.own.host.process_of(tid) else {
+            return;
+        };
+        if self.strangers.contains(&pid) {
+            return;
+        }
+        if self.own.host.is_one_of(pid, &self.own.names, &self.own.ports) {
+            self.own.enter(pid);
+        } else {
+            self.strangers.insert(pid);
         }
     }
 }
@@ -104,22 +134,28 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_later_is_found_when_it_is_met_and_a_stranger_is_looked_at_once() {
-        let own = Own::of(BTreeSet::new(), BTreeSet::from([1]));
-        let mut strangers = BTreeSet::new();
-        assert!(!own.holds(thread_id()));
-        own.look(&mut strangers);
-        assert_eq!(strangers, BTreeSet::from([std::process::id()]));
+    fn one_that_comes_later_is_found_when_it_is_met() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let later = Own {
-            ports: BTreeSet::from([port]),
-            ..own
-        };
-        assert!(!later.holds(thread_id()));
-        later.look(&mut strangers);
-        assert!(!later.holds(thread_id()), "nobody looks twice");
-        later.look(&mut BTreeSet::new());
-        assert!(later.holds(thread_id()));
+        let own = Arc::new(Own::unknown(BTreeSet::new(), BTreeSet::from([port])));
+        let mut finder = Finder::new(Arc::clone(&own));
+        finder.look();
+        assert!(!own.holds(thread_id()), "it was not met yet");
+        finder.look();
+        assert!(own.holds(thread_id()));
+        assert!(finder.strangers.is_empty());
+    }
+
+    #[test]
+    fn a_stranger_is_looked_at_seldom() {
+        let own = Arc::new(Own::of(BTreeSet::new(), BTreeSet::new()));
+        let mut finder = Finder::new(Arc::clone(&own));
+        assert!(!own.holds(thread_id()));
+        finder.look();
+        assert_eq!(finder.strangers, BTreeSet::from([std::process::id()]));
+        for _ in 0..STRANGERS_FOR {
+            finder.look();
+        }
+        assert!(finder.strangers.is_empty(), "it may have begun to listen");
     }
 }

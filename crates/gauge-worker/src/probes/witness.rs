@@ -1,6 +1,6 @@
 //! The witness: reads the kernel's accounts beside the probes, and finds out who took a CPU that was not to be had.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,15 +8,14 @@ use std::time::Duration;
 use gauge_load::clock::{monotonic_ns, thread_cpu_ns};
 use gauge_load::quiet::{Board, BoardReader, Window};
 
-use super::{Own, Seen, Stretches};
+use super::own::Finder;
+use super::{Seen, Stretches};
 use crate::accounts::{self, Account};
 use crate::disturbance::Evidence;
 
 /// How often the witness reads the accounts; of sparse probes once in ten wake-ups.
 const ACCOUNTS_PERIOD_NS: i64 = 20_000_000;
 const ACCOUNTS_WAKE_UPS: i64 = 10;
-/// For so many readings a process that is not of the system is not looked at again.
-const STRANGERS_FOR: u32 = 50;
 /// Over so long the utilisation is taken.
 const UTILISATION_NS: i64 = 1_000_000_000;
 /// The kernel enters steal and softirq with its next tick, 10 ms later at most.
@@ -29,9 +28,7 @@ pub(super) struct Witness {
     cpus: Vec<usize>,
     board: Arc<Board>,
     stretches: Arc<Stretches>,
-    own: Arc<Own>,
-    /// Processes that are not of the system under test.
-    strangers: BTreeSet<u32>,
+    finder: Finder,
     seen: Seen,
     reader: BoardReader,
     tick_ns: i64,
@@ -55,7 +52,7 @@ impl Witness {
         cpus: Vec<usize>,
         board: Arc<Board>,
         stretches: Arc<Stretches>,
-        own: Arc<Own>,
+        finder: Finder,
         seen: Seen,
     ) -> Witness {
         Witness {
@@ -65,8 +62,7 @@ impl Witness {
             period_ns: ACCOUNTS_PERIOD_NS.max(ACCOUNTS_WAKE_UPS * board.period_ns()),
             board,
             stretches,
-            own,
-            strangers: BTreeSet::new(),
+            finder,
             seen,
             tick_ns: accounts::tick_ns(),
             readings: VecDeque::new(),
@@ -80,16 +76,9 @@ impl Witness {
             held.before = *account;
         }
         self.readings.push_back((now_ns, accounts));
-        let mut strangers_for = STRANGERS_FOR;
         while !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_nanos(self.period_ns.unsigned_abs()));
-            self.own.look(&mut self.strangers);
-            strangers_for -= 1;
-            if strangers_for == 0 {
-                // One may have begun to listen.
-                self.strangers.clear();
-                strangers_for = STRANGERS_FOR;
-            }
+            self.finder.look();
             let accounts = self.read();
             self.look(monotonic_ns(), accounts);
         }
@@ -187,12 +176,14 @@ fn share_out(windows: &[Window], grown: Account) -> impl Iterator<Item = (Window
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::sync::Mutex;
 
     use gauge_load::quiet::PROBE_PERIOD_NS;
 
     use super::*;
     use crate::disturbance::Disturbance;
+    use crate::probes::Own;
 
     const MS: i64 = 1_000_000;
 
@@ -235,7 +226,7 @@ mod tests {
             vec![0],
             Arc::clone(&board),
             Arc::default(),
-            Arc::new(Own::of(BTreeSet::new(), BTreeSet::new())),
+            Finder::new(Arc::new(Own::of(BTreeSet::new(), BTreeSet::new()))),
             seen.clone(),
         );
         board.window(&window(0, 100 * MS, 5 * MS));
