@@ -207,7 +207,7 @@ def test_the_first_line_says_what_is_known(sample: TrialResult) -> None:
     )
     in_pieces = fast.model_copy(update={"quiet": fast.quiet.model_copy(update={"unseen_share": 0.08})})
     assert answer([in_pieces]).endswith(
-        "33.3 % of the time the machine was disturbed, and is not in these figures; another 8 %, in pieces too short to be seen, is."
+        "33.3 % of the time the machine was disturbed, and is not in these figures; another 8.0 %, in pieces too short to be seen, is."
     )
     assert "between 6.00 and 30.0 ms for Kafka" in answer([fast, bounded])
     assert "Kafka's is at least 2.61 times as high, whatever the machine did." in answer([fast, bounded])
