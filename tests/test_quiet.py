@@ -444,9 +444,10 @@ def test_words_say_what_may_be_concluded() -> None:
     assert judged(watched=False, disturbed_share=0.0)[1].startswith("Nothing watched")
 
 
-def test_a_level_that_wanders_has_an_interval_all_the_same() -> None:
-    """A median that wanders by 3 %, of which 70 % are still there a second later: of ten seconds there is an interval with two ends in most trials, and it
-    holds the truth as often as where none was given."""
+@pytest.mark.parametrize(("memory", "holds"), [(0.7, 66), (0.9, 53)])
+def test_a_level_that_wanders_has_an_interval_all_the_same(memory: float, holds: int) -> None:
+    """A median that wanders by 3 %, of which much is still there a second later: of ten seconds there is an interval of less than 1.5. Ten seconds do not tell
+    how slowly a level wanders: it holds as often as where there was none in such cases, which is not always."""
     random = np.random.default_rng(3)
     held = bounded = 0
     for _ in range(80):
@@ -454,12 +455,19 @@ def test_a_level_that_wanders_has_an_interval_all_the_same() -> None:
         for _ in range(10):
             drawn = 1e-3 * np.exp(level + 0.35 * random.standard_normal(2_000))
             blocks.append(Block(histogram(drawn), empty()))
-            level = 0.7 * level + 0.03 * math.sqrt(1 - 0.7**2) * random.standard_normal()
+            level = memory * level + 0.03 * math.sqrt(1 - memory**2) * random.standard_normal()
         found = Estimate(blocks).percentile(50.0)
-        bounded += found.high is not None and found.low > 0.5e6
+        bounded += found.high is not None and found.high < 1.5 * found.low
         held += found.low <= 1.001e6 and (found.high is None or found.high >= 0.999e6)
-    assert bounded >= 55
-    assert held >= 66
+    assert bounded >= 76
+    assert held >= holds
+
+
+def test_stalls_are_no_level_that_wanders() -> None:
+    """In one of ten seconds everything is slower, by five times: how often that is nobody knows."""
+    fast, slow = ([at * 1_000_000 + 1_000 * each for each in range(500)] for at in (1, 5))
+    alike = [Block(of(slow if at in (4, 5, 6) else fast), empty()) for at in range(10)]
+    assert Estimate(alike).percentile(50.0).high is None
 
 
 def sent(quiet_ms: list[float], cut_ms: list[float], disturbed_ms: list[float]) -> QuietInterval:
