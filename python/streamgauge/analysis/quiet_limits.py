@@ -137,6 +137,10 @@ class Estimate:
     def _trust(self) -> _Trust:
         return _trust(self.curve, self._grouped)
 
+    @functools.cached_property
+    def _of_blocks(self) -> list[Curve]:
+        return [curve(one.ended, one.censored, one.beyond) for one in self._grouped]
+
     def percentile(self, percent: float) -> Limits:
         """With its limits. One of nothing is at least 0."""
         found = self.curve
@@ -206,10 +210,10 @@ class Estimate:
         measure of it: stalls make the percentile, and not a level."""
         if self.filled < BLOCKS_MIN:
             return None
-        curves = [curve(one.ended, one.censored, one.beyond) for one in self._grouped]
-        if any(not len(one.indices) or one.at_risk[0] * _share(percent) < EVENTS_MIN for one in curves):
+        of_blocks = self._of_blocks
+        if any(not len(one.indices) or one.at_risk[0] * _share(percent) < EVENTS_MIN for one in of_blocks):
             return None
-        found = [one.percentile(percent) for one in curves]
+        found = [one.percentile(percent) for one in of_blocks]
         known = [one for one in found if one is not None]
         if len(known) < len(found) or max(known) > WANDER_MAX * min(known):
             return None

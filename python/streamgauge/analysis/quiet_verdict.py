@@ -156,13 +156,13 @@ class OwnLateness:
             f"{trimmed(self.bound_ms)} ms"
         )
         if self.own is None:
-            why = (
-                "too little quiet time"
-                if not self.unseen_share
-                else f"for {percent(self.unseen_share, 1)} of quiet time a CPU was away in pieces too short to be seen, which may be why "
-                f"{percent(self.quiet_late_share, 1)} of its messages were late"
-            )
-            return f"Whether the generator was late by itself cannot be told: {why}; {held}."
+            why = f"too little quiet time; {held}"
+            if self.unseen_share:
+                why = (
+                    f"for {percent(self.unseen_share, 1)} of quiet time a CPU was away in pieces too short to be seen, which may be why "
+                    f"{percent(self.quiet_late_share, 1)} of its messages were late"
+                )
+            return f"Whether the generator was late by itself cannot be told: {why}."
         return f"The generator was on time in quiet time; {held}."
 
 
