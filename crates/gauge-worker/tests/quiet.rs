@@ -91,8 +91,28 @@ fn disturbed_s(intervals: &[Value]) -> f64 {
         .sum()
 }
 
-/// Holds for every trial: nothing is lost between the parts, and what is left out is what was due in disturbed time.
-fn check_parts(worker: &Worker, intervals: &[Value]) {
+/// For how long spans lie behind the end of the schedule, when nothing is due any more.
+fn disturbed_beyond_s(intervals: &[Value], stop_s: f64) -> f64 {
+    let mut spans: Vec<(f64, f64)> = windows(intervals)
+        .iter()
+        .map(|window| {
+            (
+                window["from_s"].as_f64().unwrap(),
+                window["recovered_s"].as_f64().unwrap(),
+            )
+        })
+        .collect();
+    spans.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (mut sum_s, mut told_s) = (0.0, stop_s);
+    for (from_s, to_s) in spans {
+        sum_s += (to_s - from_s.max(told_s)).max(0.0);
+        told_s = told_s.max(to_s);
+    }
+    sum_s
+}
+
+/// Holds for every trial of so many seconds: nothing is lost between the parts, and what is left out is what was due in disturbed time.
+fn check_parts(worker: &Worker, intervals: &[Value], seconds: f64) {
     for metric in ["publish", "service", "end_to_end"] {
         let subscription = (metric == "end_to_end").then_some("s");
         let all = distribution(intervals, metric, None, subscription).len();
@@ -119,17 +139,18 @@ fn check_parts(worker: &Worker, intervals: &[Value]) {
             "{interval}"
         );
     }
-    // Messages are due every 0.2 ms, so a span leaves out as many as it is long, give or take one. The last span may outlast the schedule.
+    // Messages are due every 0.2 ms, so a span leaves out as many as it is long, give or take one. The last spans may outlast the schedule.
     let spans = windows(intervals).len() as f64 + 1.0;
     let expected = disturbed_s(intervals) * RATE;
+    let beyond = disturbed_beyond_s(intervals, seconds) * RATE;
     let found = left_out(intervals, "publish") as f64;
     let listed = intervals
         .iter()
         .all(|interval| interval["disturbance"]["unlisted"]["windows"] == 0);
     if listed {
         assert!(
-            found <= expected + 2.0 * spans && found >= expected - 2.0 * spans - 0.25 * RATE,
-            "{found} left out, {expected} due in disturbed time, {spans} spans: {:?}",
+            found <= expected + 2.0 * spans && found >= expected - 2.0 * spans - beyond,
+            "{found} left out, {expected} due in disturbed time, {beyond} of it behind the end, {spans} spans: {:?}",
             worker.get("/v1/trials/current")["probes"]
         );
     }
@@ -210,7 +231,7 @@ fn the_kernels_work_for_a_program_is_no_disturbance() {
     if !has_probes {
         return;
     }
-    check_parts(&worker, &intervals);
+    check_parts(&worker, &intervals, 2.0);
     let told: Vec<f64> = intervals
         .iter()
         .filter_map(|interval| interval["disturbance"]["stretches_s"].as_f64())
@@ -273,7 +294,7 @@ fn what_the_systems_own_threads_do_is_no_disturbance_at_whatever_priority() {
     worker.sleep_until_s(4.05);
     worker.finish();
     let intervals = worker.intervals();
-    check_parts(&worker, &intervals);
+    check_parts(&worker, &intervals, 4.0);
     let stretches: Vec<f64> = intervals
         .iter()
         .filter_map(|interval| interval["disturbance"]["stretches_s"].as_f64())
@@ -287,15 +308,22 @@ fn what_the_systems_own_threads_do_is_no_disturbance_at_whatever_priority() {
         .map(|(_, from_ns, to_ns)| (to_ns - from_ns) as f64 / 1e9)
         .sum();
     let stretches_s: f64 = stretches.iter().sum();
+    // A thief that runs beside the tests may come right behind a burst, and be met in the same window.
     let windows = windows(&intervals);
-    let real_time_s: f64 = windows
-        .iter()
-        .filter(|window| window["cause"] == "real-time")
-        .map(|window| window["late_s"].as_f64().unwrap())
-        .sum();
+    let taken = bursts.iter().filter(|(cpu, from_ns, to_ns)| {
+        let middle_s = (from_ns + to_ns) as f64 / 2e9;
+        windows.iter().any(|window| {
+            window["cause"] == "real-time"
+                && window["cpu"] == *cpu
+                && window["from_s"].as_f64().unwrap() < middle_s
+                && window["to_s"].as_f64().unwrap() > middle_s
+        })
+    });
+    let taken = taken.count();
     assert!(
-        stretches_s > 0.6 * own_s && real_time_s < 0.2 * own_s,
-        "of {own_s} s {stretches_s} s were the system's own, {real_time_s} s were windows: {windows:?}"
+        stretches_s > 0.4 * own_s && taken * 2 < bursts.len(),
+        "of {own_s} s {stretches_s} s were the system's own, {taken} of {} bursts were windows: {windows:?}",
+        bursts.len()
     );
     let quiet = part(&intervals, "publish", "quiet");
     assert!(
@@ -320,7 +348,7 @@ fn a_real_time_thief_is_seen_and_its_harm_is_not_in_quiet_time() {
     worker.sleep_until_s(4.05);
     let result = worker.finish();
     let intervals = worker.intervals();
-    check_parts(&worker, &intervals);
+    check_parts(&worker, &intervals, 4.0);
     let windows = windows(&intervals);
     for (cpu, from_ns, to_ns) in &bursts {
         let (from_s, to_s) = (*from_ns as f64 / 1e9, *to_ns as f64 / 1e9);
@@ -398,7 +426,7 @@ fn who_is_of_normal_priority_makes_no_window_however_busy() {
         return;
     }
     let intervals = worker.intervals();
-    check_parts(&worker, &intervals);
+    check_parts(&worker, &intervals, 2.0);
     // The host may take CPUs as it likes; what could run and was not let is little: other real-time programs of the machine, stretches of the kernel.
     let kept_s: f64 = windows(&intervals)
         .iter()
@@ -430,7 +458,7 @@ fn what_the_system_does_itself_makes_no_window() {
         return;
     }
     // Above all: as many are left out as were due in disturbed time, stalled or not.
-    check_parts(&worker, &intervals);
+    check_parts(&worker, &intervals, 2.0);
     let came = distribution(&intervals, "publish", None, None);
     assert!(above(&came, 100_000_000) > 1000);
     // The stall stays in quiet time, in the tail or as messages that had waited for it when a window began.
