@@ -55,6 +55,12 @@ def test_where_nobody_tells_whose_an_account_is_windows_of_all_cpus_are_taken_of
     assert share(listed) == pytest.approx(0.07 / 0.95)
 
 
+def test_where_there_is_no_account_windows_tell_alone() -> None:
+    short = [window(0, 0.02 * at, 0.0026).model_copy(update={"late_s": 0.0006}) for at in range(40)]
+    for probes in (None, ProbesStatus(is_on=True, period_ms=2.0), PROBES):
+        assert share(Disturbance(windows=short), probes=probes) > 0.1
+
+
 def test_of_several_workers_the_mean_counts() -> None:
     told = [Disturbance(steal_s=[0.0, 0.1]), Disturbance(steal_s=[0.0, 0.0])]
     seen = [({"worker": f"worker-{at}"}, one) for at, one in enumerate(told)]

@@ -96,7 +96,7 @@ def _of_worker(
         for cpu, mine in by_cpu.items()
     }
     # Of workers that watch different CPUs nobody tells which account is whose: windows of all are taken off, which leaves less.
-    is_told = len(cpus) == len(stolen_s)
+    is_told = bool(cpus) and len(cpus) == len(stolen_s)
     all_s = sum(map(_length_s, by_cpu.values()))
     by_account = {}
     for cpu, of_cpu_s in zip(cpus if is_told else range(len(stolen_s)), stolen_s, strict=True):
