@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,11 @@ from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.model.result_machine import Lane
 from streamgauge.store.context import TrialContext
+from streamgauge.store.parquet import read_rows
 from streamgauge.vocabulary.levels import Level
 
 Samples = npt.NDArray[np.int64]
+QUIET_METRICS = ("publish", "service", "send_delay", "end_to_end")
 STARTED_UNIX_MS = 1_790_000_000_000
 
 
@@ -367,6 +369,28 @@ class SampleTrial:
     def result(self, **changes: Any) -> TrialResult:
         """The result, with changes to what the runner knew."""
         return analyse(self.context.model_copy(update=changes), self.directory)
+
+
+def disturbed_sample(
+    sample: SampleTrial,
+    directory: Path,
+    quiet_s: float,
+    told: Callable[[int], Mapping[str, Any]],
+    **histograms: bytes,
+) -> SampleTrial:
+    """A sample on a machine of which so much of each second was quiet; `told`: what a worker tells of the disturbance of an interval. All of its messages are
+    of quiet time. `histograms`: in the place of those of a metric."""
+    rows = read_rows(sample.directory / "intervals.parquet", INTERVAL_COLUMNS)
+    for row in rows:
+        if row["role"] == "worker":
+            disturbance = json.dumps(told(row["interval"]))
+            row |= {"quiet_s": quiet_s, "disturbed_s": 1.0 - quiet_s, "disturbance": disturbance}
+        row |= {metric: found for metric, found in histograms.items() if row[metric] is not None}
+        row |= {f"{metric}_quiet": row[metric] for metric in QUIET_METRICS if row[metric] is not None}
+    directory.mkdir(parents=True)
+    write_table(directory / "intervals.parquet", rows, INTERVAL_COLUMNS)
+    (directory / "resources.parquet").write_bytes((sample.directory / "resources.parquet").read_bytes())
+    return SampleTrial(sample.context, directory)
 
 
 def sample_trial(

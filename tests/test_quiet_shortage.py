@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_run import SampleTrial, Shape, sample_trial, workload, write_table
+from sample_run import SampleTrial, Shape, disturbed_sample, sample_trial, workload
 from streamgauge.model.result import TrialResult
-from streamgauge.model.result_columns import INTERVAL_COLUMNS
 from streamgauge.model.result_machine import Lane
 from streamgauge.model.result_special import Search
-from streamgauge.store.parquet import read_rows
 
 WARMUP_S, SECONDS, RATE = 2, 6, 2_000.0
-METRICS = ("publish", "service", "send_delay", "end_to_end")
 
 
 @pytest.fixture(scope="module")
@@ -50,19 +46,14 @@ def disturbed(
 ) -> TrialResult:
     """The sample as part of a higher rate, on a machine of which a CPU was away for this share of the time, and still recovering for that one."""
     quiet_s = 1.0 - away - recovering
-    rows = read_rows(sample.directory / "intervals.parquet", INTERVAL_COLUMNS)
-    for row in rows:
-        if row["role"] == "worker":
-            told = {
-                "windows": windows(row["interval"], away, cause),
-                "steal_s": [stolen_s, 0.0],
-                "attraction": {"quiet_samples": round(1000 * quiet_s), "begins": 4},
-            }
-            row |= {"quiet_s": quiet_s, "disturbed_s": 1.0 - quiet_s, "disturbance": json.dumps(told)}
-        row |= {f"{metric}_quiet": row[metric] for metric in METRICS if row[metric] is not None}
-    directory.mkdir(parents=True)
-    write_table(directory / "intervals.parquet", rows, INTERVAL_COLUMNS)
-    (directory / "resources.parquet").write_bytes((sample.directory / "resources.parquet").read_bytes())
+
+    def told(second: int) -> dict[str, Any]:
+        return {
+            "windows": windows(second, away, cause),
+            "steal_s": [stolen_s, 0.0],
+            "attraction": {"quiet_samples": round(1000 * quiet_s), "begins": 4},
+        }
+
     asked = sample.context.workload.model_copy(update={"rate_msgs_s": RATE / achieved})
     lane = Lane(
         worker="worker-1",
@@ -71,7 +62,8 @@ def disturbed(
         scheduling="fifo:10",
         cpu_s=busy * (WARMUP_S + SECONDS),
     )
-    return SampleTrial(sample.context, directory).result(workload=asked, lanes=[lane])
+    found = disturbed_sample(sample, directory, quiet_s, told)
+    return found.result(workload=asked, lanes=[lane])
 
 
 def word(sample: SampleTrial, directory: Path, **machine: Any) -> tuple[str, str]:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sample_run import SampleTrial, Shape, encode, sample_trial, workload, write_table
+from sample_run import SampleTrial, Shape, disturbed_sample, encode, sample_trial, workload
 from streamgauge.analysis.quiet_away import Unseen, unseen
 from streamgauge.analysis.quiet_bounds import Estimates, figures
 from streamgauge.analysis.quiet_check import Attraction
 from streamgauge.model.messages import WINDOWS_MAX, CpuWindow, Disturbance, ProbesStatus, Unlisted
 from streamgauge.model.result import TrialResult
-from streamgauge.model.result_columns import INTERVAL_COLUMNS
 from streamgauge.model.result_quiet import Begin
-from streamgauge.store.parquet import read_rows
 from test_quiet import sent
 
 PROBES = ProbesStatus(cpus=[0, 1], is_on=True, period_ms=2.0)
 RATE, WARMUP_S, SECONDS = 2_000.0, 2, 6
-METRICS = ("publish", "service", "send_delay", "end_to_end")
 
 
 def window(cpu: int, from_s: float, length_s: float, cause: str = "host") -> CpuWindow:
@@ -133,27 +130,19 @@ def trial(
     """The sample, of which so many messages left late in quiet time, on a machine of which the host took so much of a CPU; so much of that in windows."""
     late = round(late_share * RATE)
     delays = encode(np.array([50_000] * (round(RATE) - late) + [round(1e6 * late_ms)] * late, dtype=np.int64))
-    rows = read_rows(sample.directory / "intervals.parquet", INTERVAL_COLUMNS)
-    for row in rows:
-        if row["role"] == "worker":
-            length_s = seen / 4
-            windows = [window(1, row["interval"] + 0.25 * part, length_s).model_dump() for part in range(4)]
-            told: dict[str, Any] = {
-                "windows": windows if seen else [],
-                "steal_s": [0.0, stolen],
-                "attraction": {"quiet_samples": 900, "begins": 4 if seen else 0},
-            }
-            quiet_s = 1.0 - 2 * seen
-            row |= {"quiet_s": quiet_s, "disturbed_s": 1.0 - quiet_s, "disturbance": json.dumps(told)}
-        if row["send_delay"] is not None:
-            row["send_delay"] = delays
-        row |= {f"{metric}_quiet": row[metric] for metric in METRICS if row[metric] is not None}
-    directory.mkdir(parents=True)
-    write_table(directory / "intervals.parquet", rows, INTERVAL_COLUMNS)
-    (directory / "resources.parquet").write_bytes((sample.directory / "resources.parquet").read_bytes())
+
+    def told(second: int) -> dict[str, Any]:
+        windows = [window(1, second + 0.25 * part, seen / 4).model_dump() for part in range(4)]
+        return {
+            "windows": windows if seen else [],
+            "steal_s": [0.0, stolen],
+            "attraction": {"quiet_samples": 900, "begins": 4 if seen else 0},
+        }
+
+    disturbed = disturbed_sample(sample, directory, 1.0 - 2 * seen, told, send_delay=delays)
     context = sample.context.model_copy(update={"cpu_probes": PROBES})
     asked = context.workload.model_copy(update={"rate_msgs_s": rate})
-    return SampleTrial(context, directory).result(workload=asked)
+    return replace(disturbed, context=context).result(workload=asked)
 
 
 def words(sample: SampleTrial, directory: Path, **machine: float) -> tuple[str, str]:

@@ -211,10 +211,7 @@ impl Host {
 
     /// Processes of these names, and those that listen on these ports.
     pub fn find(&self, names: &BTreeSet<String>, ports: &BTreeSet<u16>) -> BTreeSet<u32> {
-        let sockets: BTreeSet<String> = ["net/tcp", "net/tcp6"]
-            .iter()
-            .flat_map(|name| listening(&self.read(name), ports))
-            .collect();
+        let sockets = sockets(&self.proc, ports);
         let mut found = BTreeSet::new();
         for entry in fs::read_dir(&self.proc).into_iter().flatten().flatten() {
             let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {
@@ -230,11 +227,7 @@ impl Host {
     /// Whether a process is of one of these names, or listens on one of these ports, whatever network it is in.
     pub fn is_one_of(&self, pid: u32, names: &BTreeSet<String>, ports: &BTreeSet<u16>) -> bool {
         let home = self.proc.join(pid.to_string());
-        let sockets = ["net/tcp", "net/tcp6"]
-            .iter()
-            .flat_map(|name| listening(&read(&home.join(name)), ports))
-            .collect();
-        is_named(&home, names) || holds(&home, &sockets)
+        is_named(&home, names) || holds(&home, &sockets(&home, ports))
     }
 
     /// The process of a thread; None where there is none any more.
@@ -266,6 +259,14 @@ fn holds(home: &Path, sockets: &BTreeSet<String>) -> bool {
         .flatten()
         .filter_map(|entry| fs::read_link(entry.path()).ok())
         .any(|target| sockets.contains(target.to_string_lossy().as_ref()))
+}
+
+/// The sockets that listen on these ports, in the network of this process or, of all of /proc, in our own.
+fn sockets(home: &Path, ports: &BTreeSet<u16>) -> BTreeSet<String> {
+    ["net/tcp", "net/tcp6"]
+        .iter()
+        .flat_map(|name| listening(&read(&home.join(name)), ports))
+        .collect()
 }
 
 /// The sockets (`socket:[INODE]`) that listen on these ports.

@@ -180,12 +180,15 @@ def own_lateness(
     own = merge([histogram for one in intervals for histogram in (one.quiet, one.censored)])
     came = merge(one.came for one in intervals)
     least = quiet.value if quiet.value is not None else quiet.at_least
-    own_late = _above(own, bound_ns) + sum(one.beyond for one in intervals)
+    beyond = sum(one.beyond for one in intervals)
+    own_late = _above(own, bound_ns) + beyond
     is_late = least > bound_ms
-    is_unseen = is_late and _may_explain(unseen, own, own_late, bound_ms)
+    is_unseen = is_late and _may_explain(unseen, own, own_late, beyond, bound_ms)
     is_own: bool | None = None
-    if is_late:
-        is_own = None if is_unseen else True
+    if is_unseen:
+        is_own = None
+    elif is_late:
+        is_own = True
     elif quiet.value is not None or (quiet.at_most is not None and quiet.at_most <= bound_ms):
         is_own = False
     return OwnLateness(
@@ -200,11 +203,10 @@ def own_lateness(
     )
 
 
-def _may_explain(unseen: Unseen, own: Histogram, late: int, bound_ms: float) -> bool:
+def _may_explain(unseen: Unseen, own: Histogram, late: int, beyond: int, bound_ms: float) -> bool:
     """Whether no more than what a p99 leaves out were late of the messages that no unseen piece can have held up: those that were later than the longest piece,
-    and those that are more than were due in all of them. `own`: of quiet time; `late`: of them, above `bound_ms`."""
+    and those that are more than were due in all of them. `own`: of quiet time; `late`: of them and of the `beyond`, above `bound_ms`."""
     count = max(own.count, 1)
-    beyond = late - _above(own, bound_ms * NS_PER_MS)
     surely = _above(own, max(bound_ms, unseen.longest_ms) * NS_PER_MS) + beyond
     return max(surely / count, late / count - unseen.of_one_cpu) <= ABOVE_P99 and unseen.of_one_cpu > 0
 
