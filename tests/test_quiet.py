@@ -470,6 +470,13 @@ def test_stalls_are_no_level_that_wanders() -> None:
     assert Estimate(alike).percentile(50.0).high is None
 
 
+def test_what_takes_no_time_has_an_interval_of_none() -> None:
+    """A delay that most messages do not have (what is read at once is not read late), by seconds that resemble each other: its median is 0 in each of them."""
+    seconds = [sent([0.0] * none + [1.0] * (1000 - none), [], []) for none in range(600, 900, 25)]
+    found = Estimate(quiet_blocks(seconds)).percentile(50.0)
+    assert (found.value, found.low, found.high) == (0.0, 0.0, 0.0)
+
+
 def sent(quiet_ms: list[float], cut_ms: list[float], disturbed_ms: list[float]) -> QuietInterval:
     """An interval of send delay; who was cut waited for 20 ms."""
     came = quiet_ms + [20.0] * len(cut_ms) + disturbed_ms

@@ -217,7 +217,9 @@ class Estimate:
         known = [one for one in found if one is not None]
         if len(known) < len(found) or max(known) > WANDER_MAX * min(known):
             return None
-        return min(known) ** 2 / max(known), max(known) ** 2 / min(known)
+        low, high = min(known), max(known)
+        # A percentile of 0 in one block is 0 in all of them, by the line above.
+        return (low**2 / high, high**2 / low) if low > 0 else (0.0, 0.0)
 
     def _events(self, percent: float, at: int | None) -> float:
         """How many independent messages are worth what is expected above a percentile."""
