@@ -179,6 +179,52 @@ def test_a_trial_in_which_the_generator_was_late_is_repeated(tmp_path: Path) -> 
     assert "rehearsal" not in page
 
 
+@pytest.mark.server
+def test_a_start_that_takes_the_place_of_another_is_heated_like_that(tmp_path: Path) -> None:
+    """A trial that fails ends its block's start, and so does a lab that is killed: what the block still lacks is not measured on a cold one."""
+    (tmp_path / "tiny.yaml").write_text(STUDY, encoding="utf-8")
+    process = lab(
+        find_gauge(), tmp_path, "study", "tiny.yaml", "--quick", "--only", "log-*", "--repeats", "1"
+    )
+    run = tmp_path / "runs" / "latest"
+
+    def wait_for(trial: str) -> None:
+        deadline_s = time.monotonic() + 90
+        while not (run / "trials" / trial / "events.jsonl").exists():
+            assert time.monotonic() < deadline_s
+            assert process.poll() is None, process.stderr.read() if process.stderr else ""
+            time.sleep(0.02)
+
+    # The first two trials heat the start.
+    wait_for("003")
+    workers = [one for one in psutil.Process(process.pid).children() if one.cmdline()[1:2] == ["worker"]]
+    assert len(workers) == 1
+    workers[0].kill()
+    wait_for("004")
+    process.kill()
+    process.communicate(timeout=30)
+    process = lab(find_gauge(), tmp_path, "study", "latest", "--resume")
+    _, stderr = process.communicate(timeout=200)
+    found = trials(run)
+    assert [found[number]["status"] for number in sorted(found)] == [
+        "complete",
+        "complete",
+        "failed",
+        "complete",
+    ], stderr
+    began = [found[number]["started_unix_ms"] for number in (3, 1, 2, 4)]
+    assert began == sorted(began)
+    assert sorted(path.name for path in (run / "repeated").iterdir() if path.name < "003") == [
+        "001-1",
+        "001-2",
+        "002-1",
+        "002-2",
+    ]
+    manifest = json.loads((run / "manifest.json").read_text("utf-8"))
+    assert manifest["trials"] == [f"trials/00{number}" for number in (1, 2, 3, 4)]
+    assert "was repeated: the start that it heated has ended" in " ".join(manifest["notes"])
+
+
 def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:
     process = lab(find_gauge(), tmp_path, "study", "kesque-2019", "--resume")
     _, stderr = process.communicate(timeout=200)

@@ -43,6 +43,12 @@ class Keeper:
             self._kept = (block, system)
         return dataclasses.replace(plan, choice=dataclasses.replace(plan.choice, system=system))
 
+    def starts(self, plan: TrialPlan, block: int, *, fresh: bool = False) -> bool:
+        """Whether the trial would begin a start that is kept for its block."""
+        return (
+            not fresh and not plan.choice.request.connect and (self._kept is None or self._kept[0] != block)
+        )
+
     def end(self) -> None:
         """Stops the system that is kept, if there is one."""
         kept, self._kept = self._kept, None

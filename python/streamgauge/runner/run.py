@@ -164,12 +164,16 @@ class Run:
         if plan.workload.pace_share is not None and runner.context.warm_up is not None:
             self._pace_msgs_s = runner.context.rate_msgs_s
         with interrupts.shielded():
-            self._manifest.trials.append(str(trial.path.relative_to(self._directory.path)))
+            self._manifest.trials.append(self._named(plan.number))
             self._manifest.systems = _with_system(self._manifest.systems, runner.context)
             self._save()
             self._observer.trial_ended(result)
             self._time_left.trial_ended()
             self._observer.remaining(self._left_s())
+
+    def _named(self, number: int) -> str:
+        """A trial, as the manifest lists it."""
+        return str(self._directory.trial(number).path.relative_to(self._directory.path))
 
     def _outside(self, plan: TrialPlan, trial: TrialDirectory) -> Path | None:
         """Where the system's data goes when it is not to be in the run: marked, so that it can be removed should this lab be

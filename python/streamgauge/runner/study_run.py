@@ -45,6 +45,7 @@ from streamgauge.vocabulary.units import format_duration, round_rate
 SEARCH_BEGINS_SHARE = 0.6
 AGAIN_SHARE = 0.1
 """Of a budget, for trials that are made again."""
+NEW_START = "the start that it heated has ended before the last trial of its block"
 PROBES_AGAIN_MAX = 2
 PROBE_AGAIN_AFTER_S = 5.0
 PROBE_AGAIN_S = 15.0
@@ -139,7 +140,7 @@ class StudyRun(Run):
         update = {"status": "running", "ended_unix_ms": None}
         self._manifest = manifest.model_copy(update=update)
         self._probes = list(manifest.probes)
-        self._manifest.trials = [f"trials/{number:03d}" for number in sorted(self._done)]
+        self._manifest.trials = [self._named(number) for number in sorted(self._done)]
         self._manifest.notes.append(
             f"the study was resumed with {len(self._done)} of {plural(len(self._study.trials), 'trial')} done"
         )
@@ -258,7 +259,7 @@ class StudyRun(Run):
                 break
             # Whatever it has measured: a trial that cannot be used says nothing of the system.
             with interrupts.shielded():
-                self._take_back(found)
+                self._take_back(found, found.validity.why)
             tries, same_again = tries + 1, 0 if slower else same_again + 1
             began_s = time.monotonic()
             self._attempt(plan, cell, trial, interrupts)
@@ -315,6 +316,8 @@ class StudyRun(Run):
     def _attempt(
         self, plan: TrialPlan, cell: PlannedCell, trial: PlannedTrial, interrupts: Interrupts
     ) -> None:
+        if not cell.heats and self._keeper.starts(plan, trial.block, fresh=cell.fresh):
+            self._heat_again(trial.block, interrupts)
         with interrupts.shielded():
             plan = self._keeper.on_system(plan, trial.block, fresh=cell.fresh)
         with interrupts.raising():
@@ -331,12 +334,31 @@ class StudyRun(Run):
                 with interrupts.raising():
                     self._hooks.end()
 
-    def _take_back(self, result: TrialResult) -> None:
+    def _heat_again(self, block: int, interrupts: Interrupts) -> None:
+        """Heats one more start of a block's system, where the one that was heated has ended before its last trial: one failed, or the study was resumed."""
+        heated = [one for one in self._results if self._heats_block(one, block)]
+        # What has failed for one start fails for the next.
+        if any(one.status != "complete" for one in heated):
+            return
+        for one in heated:
+            with interrupts.shielded():
+                self._take_back(one, NEW_START)
+            trial = self._study.trials[one.trial - 1]
+            self._attempt(self._trial_plan(trial), self._study.cell(trial.cell), trial, interrupts)
+            interrupts.check()
+        self._results.sort(key=lambda one: one.trial)
+        self._manifest.trials = [self._named(one.trial) for one in self._results]
+
+    def _heats_block(self, result: TrialResult, block: int) -> bool:
+        trial = self._study.trials[result.trial - 1]
+        return trial.block == block and self._study.cell(trial.cell).heats
+
+    def _take_back(self, result: TrialResult, why: str) -> None:
         """Makes room for another try of a trial."""
-        self._results.pop()
-        self._manifest.trials.pop()
+        self._results.remove(result)
+        self._manifest.trials.remove(self._named(result.trial))
         set_aside(self._directory.path, self._directory.trial(result.trial).path, REPEATED)
-        note = repeated_note(result.trial, result.workload.name, result.validity.why)
+        note = repeated_note(result.trial, result.workload.name, why)
         self._manifest.notes.append(note)
         self._observer.note(note)
         self._save()
