@@ -39,6 +39,7 @@ from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.registry import systems
 from streamgauge.systems.support.powercut import open_disks
 from streamgauge.vocabulary.gauge_binary import find_gauge, ready_address
+from streamgauge.vocabulary.levels import Level
 from streamgauge.vocabulary.waiting import wait_until
 
 TIMES = 7
@@ -47,7 +48,7 @@ GAP_S = 3.0
 SLOW_MS, SLOW_S = 20, 0.9
 PAUSE_S, THEFT_S = 0.3, 0.08
 WARM_UP_S = 12
-LEVEL = ("--durability", "L3")
+LEVEL: Level = "L3"
 OF_TOPICS = ("kafka",)
 """Systems whose level is that of topics, so that it has to be asked for also where they run already."""
 ON_JVMS = ("kafka", "pulsar")
@@ -118,7 +119,7 @@ def steal() -> None:
 @contextlib.contextmanager
 def started(name: str, cause: str, seconds: int, seed: str) -> Iterator[Under]:
     """A system that the lab starts."""
-    words = ["--system", name, *LEVEL]
+    words = ["--system", name, "--durability", LEVEL]
     if cause == "disk":
         changes = [
             change
@@ -151,7 +152,7 @@ def attached(name: str, cause: str, *_: object) -> Iterator[Under]:
         disks = open_disks(gauge, directory / "disks") if cause == "disk" else None
         if disks is not None:
             ends.callback(disks.stop)
-        request = SystemRequest(level=LEVEL[1], volume=None if disks is None else disks.provide)
+        request = SystemRequest(level=LEVEL, volume=None if disks is None else disks.provide)
         running = systems()[name].start(request, directory / "data", lambda _: None)
         ends.callback(running.stop)
         log = directory / "agent.log"
@@ -174,10 +175,17 @@ def attached(name: str, cause: str, *_: object) -> Iterator[Under]:
             assert disks is not None
             disks.set_faults(disks.names, sync_delay_ms=delay_ms or None)
 
-        yield Under(["--system", str(file), *(LEVEL if name in OF_TOPICS else ())], psutil.Process(), slow)
+        yield Under(
+            ["--system", str(file), *(["--durability", LEVEL] if name in OF_TOPICS else [])],
+            psutil.Process(),
+            slow,
+        )
 
 
-HOW = {"started": started, "attached": attached}
+HOW: dict[str, Callable[..., contextlib.AbstractContextManager[Under]]] = {
+    "started": started,
+    "attached": attached,
+}
 
 
 def put_in(cause: str, under: Under, lab: psutil.Process, times_s: list[float], began_s: float) -> None:

@@ -208,9 +208,10 @@ def pairs(bench: Bench) -> None:
         print(
             f"{system}, {bench.rate} msg/s, undisturbed: {', '.join(f'{name} {one:.3f} ms' for name, one in truths.items())}"
         )
-        for habit, trial in [*((None, one) for one in alone), *zip(thieves, beside, strict=True)]:
+        without = itertools.repeat(None, len(alone))
+        for who_took, trial in zip([*without, *thieves], [*alone, *beside], strict=True):
             said = "; ".join(told(trial, name, truth) for name, truth in truths.items())
-            who = "alone" if habit is None else f"thief {habit}"
+            who = "alone" if who_took is None else f"thief {who_took}"
             print(f"    {who}, {share(trial):.0%} disturbed, {trial['validity']['word']}: {said}", flush=True)
         for name, bound in (("p50", 1.15), ("p99", 1.25)):
             if name not in truths:

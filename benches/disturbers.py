@@ -15,6 +15,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 PTRACE_CONT, PTRACE_SEIZE, PTRACE_INTERRUPT = 7, 0x4206, 0x4207
 WALL = 0x40000000
@@ -86,8 +87,9 @@ def main() -> None:
     if what == "hog":
         hog()
     process, *seconds = numbers
+    acts: dict[str, Callable[..., None]] = {"stall": stall, "seek": seek, "sleep": sleep}
     with contextlib.suppress(ProcessLookupError):
-        {"stall": stall, "seek": seek, "sleep": sleep}[what](int(process), *map(float, seconds))
+        acts[what](int(process), *map(float, seconds))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from scipy import stats
 from streamgauge.analysis.quiet import curve
 from streamgauge.fleet.client import WorkerClient
 from streamgauge.vocabulary.gauge_binary import find_gauge
-from streamgauge.vocabulary.histograms import merge_encoded
+from streamgauge.vocabulary.histograms import decode, merge
 
 Values = npt.NDArray[np.float64]
 
@@ -175,7 +175,7 @@ def load(client: WorkerClient, address: str, seconds: float) -> dict[str, float]
                 for name, found in parts.items():
                     if (entry[name] or {}).get("histogram"):
                         found.append(base64.b64decode(entry[name]["histogram"]))
-    known = curve(merge_encoded(parts["quiet"]), merge_encoded(parts["censored"]))
+    known = curve(merge(map(decode, parts["quiet"])), merge(map(decode, parts["censored"])))
     values = {name: known.percentile(percent) for name, percent in PERCENTS.items()}
     return {name: math.nan if value is None else math.log(value) for name, value in values.items()}
 
@@ -210,10 +210,10 @@ def measured(seconds: float) -> None:
             statistics.fmean(turn["delayed"][name] - turn["plain"][name] for turn in duet)
             for duet in together
         ]
-        plain, delayed = ([turn[side][name] for duet in together for turn in duet] for side in delays)
+        without, added = [[turn[side][name] for duet in together for turn in duet] for side in delays]
         print(
             f"{name}: trials {told_ratios(of_pairs)}; duets {told_ratios(of_duets)}; correlation of the sides of a turn "
-            f"{np.corrcoef(plain, delayed)[0, 1]:.2f}",
+            f"{statistics.correlation(without, added):.2f}",
             flush=True,
         )
 

@@ -93,8 +93,9 @@ class Bench:
                 "ProducerPerformance": self._with_topic(
                     lambda topic: self.java.produce(topic, messages, 100, peer_rate, linger_ms, BATCH_BYTES)
                 ),
-                "librdkafka": native
-                and self._with_topic(
+                "librdkafka": None
+                if native is None
+                else self._with_topic(
                     lambda topic: native.produce(topic, messages, 100, peer_rate, linger_ms, BATCH_BYTES)
                 ),
             },
@@ -127,8 +128,9 @@ class Bench:
                 {
                     "ours": self._with_topic(ours),
                     "ConsumerPerformance": lambda: self.java.consume(filled, self.setting.messages),
-                    "librdkafka": native
-                    and (lambda: native.consume(filled, self.setting.messages, PARTITIONS)),
+                    "librdkafka": None
+                    if native is None
+                    else lambda: native.consume(filled, self.setting.messages, PARTITIONS),
                 },
             )
 

@@ -127,11 +127,11 @@ class Gauge:
         if status.state != "ready":
             raise SystemExit(f"the trial is {status.state}: {status.error}")
         if drain_after:
-            self.client._call("POST", f"/v1/trials/{status.id}/subscriptions/{topic}-s/pause", {})
+            self.client.pause(status.id, f"{topic}-s")
         self.client.start(status.id, 100)
         self._sleep(status.id, seconds + 0.5)
         if drain_after:
-            self.client._call("POST", f"/v1/trials/{status.id}/subscriptions/{topic}-s/resume", {})
+            self.client.resume(status.id, f"{topic}-s")
         finish = self.client.finish(status.id, 60, 5)
         intervals: list[dict[str, Any]] = []
         while True:
@@ -161,6 +161,6 @@ def gauge_for(system: dict[str, Any]) -> Iterator[Gauge]:
     with tempfile.TemporaryDirectory() as directory:
         worker = fleet.start(Path(directory))
         try:
-            yield Gauge(worker.client, system)
+            yield Gauge(worker.only, system)
         finally:
             fleet.stop()

@@ -155,7 +155,7 @@ def main() -> int:
                 print("with   " if watched else "without", found[watched][-1], flush=True)
 
     def median(watched: bool, key: str) -> float:
-        return statistics.median(one[key] for one in found[watched])
+        return float(statistics.median(one[key] for one in found[watched]))
 
     more = sum(median(True, key) - median(False, key) for key in ("lab", "agent"))
     for key in ("lab", "agent"):

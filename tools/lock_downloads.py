@@ -9,8 +9,10 @@ that stays must keep its checksums: one that does not match is an error here as 
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+from streamgauge.systems.base import System
 from streamgauge.systems.kafka.system import Kafka
 from streamgauge.systems.nats.system import MODULE, Nats
 from streamgauge.systems.pulsar.system import Pulsar, artifact
@@ -26,7 +28,8 @@ def write_lines(name: str, lines: list[str]) -> None:
 
 def lock(name: str, cache: Cache) -> None:
     """Fetches the default version of a system and writes its checksums."""
-    system = {"kafka": Kafka, "pulsar": Pulsar, "nats": Nats}[name](cache)
+    systems: dict[str, Callable[[Cache], System]] = {"kafka": Kafka, "pulsar": Pulsar, "nats": Nats}
+    system = systems[name](cache)
     version = system.default_version
     system.install(None, print)
     found = cache.find(name, version)

@@ -1,6 +1,6 @@
 """What probes and the quiet parts cost: the same load with and without them, in turn, on one reference log.
 
-    .venv/bin/python benches/quiet.py    --rounds 5    --seconds 8
+    .venv/bin/python benches/probes.py    --rounds 5    --seconds 8
 
 CPU per message of the worker's process without what the probes themselves used, which is shown beside it as a share of one core.
 """
