@@ -29,15 +29,16 @@ from disturbed_machine import (
 )
 from streamgauge.analysis.quiet import QuietInterval
 from streamgauge.analysis.quiet_bounds import Estimates, Told, figures
-from streamgauge.analysis.quiet_check import Ages, Attraction, Kind, attraction
+from streamgauge.analysis.quiet_check import Ages, Attraction, attraction
 from streamgauge.analysis.quiet_limits import Estimate, quiet_blocks
+from streamgauge.model.result_quiet import Begin
 
 PERCENTS = (50.0, 99.0, 99.9)
 SHARES = (0.05, 0.25, 0.5, 0.75)
 SYSTEMS = (independent(), stalls(every_s=0.5), stalls(), slow_seconds(), waves(0.1), waves())
 TRUSTED, DISTRUSTED = (
-    Attraction(Kind.independent),
-    Attraction(Kind.attracted, 2.0, 50.0, 90.0, 0.0, 200, 8, 0.0),
+    Attraction(Begin.independent),
+    Attraction(Begin.attracted, 2.0, 50.0, 90.0, 0.0, 200, 8, 0.0),
 )
 
 
@@ -135,7 +136,7 @@ def thieves(count: int) -> None:
             kinds.append(attraction([one]).kind)
         shares = " | ".join(
             f"{kinds.count(kind) / count:.1%}"
-            for kind in (Kind.attracted, Kind.cannot_tell, Kind.independent)
+            for kind in (Begin.attracted, Begin.cannot_tell, Begin.independent)
         )
         print(f"| {name} | {begins} | {quiet:.2%} | {begin:.2%} | {shares} |".replace("%", " %"))
 
@@ -143,12 +144,12 @@ def thieves(count: int) -> None:
 def bias(count: int, seconds: int, rate: int) -> None:
     """A thief that strikes every 100 ms, and so many times as often while everything stands still: for 5 ms, every 2 s."""
     print(
-        "| times as often | p99.9 of quiet time, over the truth | attracted | cannot tell | of these with figures, and held: p50 | p99 | p99.9 |"
+        "| times as often | p99.9 of quiet time over the truth | attracted | by few spans | cannot tell | of both, with figures, and held: p50 | p99 | p99.9 |"
     )
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|")
     for times in (1, 2, 5, 10, 20, 50):
         random = np.random.default_rng(times)
-        ratios, kinds = [], []
+        ratios, kinds, unsure = [], [], 0
         tallies = {percent: Tally() for percent in PERCENTS}
         for _ in range(count):
             due, alone, spans, attracted = attacked(random, seconds, rate, times)
@@ -157,14 +158,16 @@ def bias(count: int, seconds: int, rate: int) -> None:
             found = Estimate(quiet_blocks(intervals)).curve.percentile(99.9)
             if found is not None:
                 ratios.append(found / 1e9 / float(np.percentile(alone, 99.9)))
-            if attracted.kind is Kind.cannot_tell:
+            if attracted.doubt is not None:
+                unsure += 1
                 _tally(tallies, intervals, alone, spans, attracted)
-        unsure = kinds.count(Kind.cannot_tell)
+        cannot_tell = kinds.count(Begin.cannot_tell)
         cells = [
             f"{times}",
             f"{np.median(ratios):.2f}",
-            f"{kinds.count(Kind.attracted) / count:.0%}",
-            f"{unsure / count:.0%}",
+            f"{kinds.count(Begin.attracted) / count:.0%}",
+            f"{(unsure - cannot_tell) / count:.0%}",
+            f"{cannot_tell / count:.0%}",
         ]
         cells += [
             f"{one.figures / unsure:.0%}, {one.held / one.figures:.1%}" if one.figures else "-"
@@ -180,7 +183,7 @@ def _tally(
     spans: Spans,
     attracted: Attraction,
 ) -> None:
-    """Whether the figures of a trial of which it cannot be told hold what the system did by itself."""
+    """Whether the figures of a trial in doubt hold what the system did by itself."""
     found, share = Estimates(intervals, attracted.doubt), spans.share(len(intervals))
     for percent, tally in tallies.items():
         one = figures(found, attracted, share, {"it": percent})["it"]

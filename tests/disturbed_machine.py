@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 from streamgauge.analysis.quiet import QuietInterval
-from streamgauge.analysis.quiet_check import Ages, Attraction, Doubt, attraction
-from streamgauge.model.result_quiet import Begin
+from streamgauge.analysis.quiet_check import Ages, Attraction, attraction, doubt_of
 from streamgauge.vocabulary.histograms import Histogram, recorded
 
 Values = npt.NDArray[np.float64]
@@ -232,11 +231,12 @@ def _attraction(still: Spans, spans: Spans, seconds: int) -> Attraction:
     found = attraction(
         [Ages(1e3 * OLD_S, samples.tolist(), old.tolist(), len(spans.begin), int(begins.sum()))]
     )
-    if found.kind is not Begin.cannot_tell:
-        return found
     lengths = spans.end - spans.begin
-    share = float(lengths[begins].sum() / lengths.sum())
-    return replace(found, doubt=Doubt(share, frozenset(spans.begin[begins].astype(np.int64).tolist())))
+    began = spans.begin[begins].astype(np.int64).tolist()
+    return replace(
+        found,
+        doubt=doubt_of(found, float(lengths[begins].sum()), float(lengths.sum()), float(seconds), began),
+    )
 
 
 def _strikes(random: np.random.Generator, seconds: int, extra: Values) -> Spans:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,8 +21,8 @@ from disturbed_machine import (
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from streamgauge.analysis.quiet import QuietInterval, curve
-from streamgauge.analysis.quiet_bounds import Estimates, RateInterval, Told, figures, mean, rate
-from streamgauge.analysis.quiet_check import Ages, Attraction, attraction
+from streamgauge.analysis.quiet_bounds import Estimates, RateInterval, Told, distrust, figures, mean, rate
+from streamgauge.analysis.quiet_check import Ages, Attraction, attraction, doubt_of
 from streamgauge.analysis.quiet_compare import beside
 from streamgauge.analysis.quiet_limits import (
     SURELY,
@@ -208,15 +209,15 @@ def test_a_mean_that_is_not_known_lies_between_its_bounds(system: System, kind: 
     assert missed <= 4, "of 20 that hold 95 % five miss once in three thousand times"
 
 
-@pytest.mark.parametrize("times", [5, 10])
+@pytest.mark.parametrize("times", [5, 10, 20])
 def test_where_it_cannot_be_told_intervals_hold_what_disturbances_may_hide(times: float) -> None:
-    """A thief that strikes more often while everything stands still: by too little, or too seldom, to be called attracted."""
+    """A thief that strikes more often while everything stands still: by too little, or too seldom, to be called attracted, or that is but has few spans."""
     random = np.random.default_rng(int(times))
     shown, missed = dict.fromkeys(PERCENTS, 0), dict.fromkeys(PERCENTS, 0)
     unsure = of_mean = of_ends = 0
     for _ in range(60):
         due, alone, spans, attracted = attacked(random, 20, RATE, times)
-        if attracted.kind is not Begin.cannot_tell:
+        if attracted.doubt is None:
             continue
         unsure += 1
         disturbed = spans.share(20)
@@ -245,6 +246,37 @@ def test_where_it_cannot_be_told_intervals_hold_what_disturbances_may_hide(times
     assert of_ends == 0
     assert shown["p50"] == unsure, "half of the messages cannot be hidden"
     assert shown["p99_9"] < unsure, "a thousandth can"
+
+
+def test_attracted_spans_that_are_few_leave_figures() -> None:
+    """Three pieces of a host's in a row, of which the first was too short to be seen: beyond chance, and next to nothing."""
+    found = attraction([Ages(2.0, [1000] * 9, [4] * 9, 25, 3)])
+    assert found.kind is Begin.attracted
+    few, many = (doubt_of(found, old_s, 0.09, 10.0, {1, 4}) for old_s in (0.012, 0.05))
+    assert few is not None
+    assert few.share == pytest.approx(0.012 / 0.09)
+    assert few.began == {1, 4}
+    assert many is None
+    assert distrust(replace(found, doubt=few), 0.01) == ""
+    assert distrust(replace(found, doubt=many), 0.01) == found.sentence
+    assert doubt_of(attraction([]), 0.0, 0.09, 10.0, {1}) is None
+
+
+def test_an_interval_is_of_the_trial_that_was_not_disturbed() -> None:
+    """That is another one: trials of the same differ by about a hundredth, whatever the messages of one tell."""
+    intervals = [sent([1.0 + 0.001 * at for at in range(200)], [], []) for _ in range(30)]
+    own, other = (
+        figures(Estimates(intervals, apart=apart), INDEPENDENT, 0.1, PERCENTS) for apart in (0.0, 0.01)
+    )
+    for name, one in own.items():
+        assert other[name].value == one.value
+        assert one.value is not None
+        for side, end in ((1, one.at_most), (-1, one.at_least)):
+            allowed = other[name].at_most if side > 0 else other[name].at_least
+            assert (end is None) == (allowed is None)
+            if end is not None and allowed is not None:
+                expected = math.hypot(math.log(end / one.value), 1.96 * 0.01)
+                assert side * math.log(allowed / one.value) == pytest.approx(expected, abs=1e-3), name
 
 
 def test_bounds_do_not_cross_and_hold_the_sample_itself() -> None:

@@ -14,12 +14,16 @@ for the lower one. Where that leaves no upper end of its own that of all message
 **Unseen.** Where CPUs were away in pieces too short for probes that is in quiet time. Where it is much the interval's lower end allows for it: the messages
 due then are taken to be the slowest of all, or to have been held up for the longest such piece, whichever says more.
 
+**Another trial.** What a disturbed trial would have told undisturbed is what another trial would have, and trials of the same differ by more than their
+messages tell, also on one start. The interval is wider by that.
+
 Manski, C. F. (1990), Nonparametric bounds on treatment effects, American Economic Review 80, 319-323.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,6 +37,7 @@ from streamgauge.analysis.quiet_limits import (
     Block,
     Estimate,
     Limits,
+    Z,
     came_blocks,
     quiet_blocks,
     spread_over_blocks,
@@ -48,6 +53,8 @@ QUIET_SHARE_MIN = 0.05
 """With less of the time quiet, recovery may never be over (with 0.2 % left, a p50 was 37 % too high)."""
 MEAN_LEFT_MAX = 1e-4
 """Up to this share of messages that lasted longer than is known a mean is given."""
+TRIALS_APART = 0.01
+"""By so much (standard deviation of the logarithm) trials of the same on one start differ beyond what each knows of itself (docs/quiet-time.md)."""
 CUT = "The slowest messages were under way when a disturbance began."
 HIDDEN = "Disturbances of which it cannot be told why they began may hide as many messages as last that long."
 
@@ -79,6 +86,8 @@ class Estimates:
     """All of the phase, in the order of time."""
     doubt: Doubt | None = None
     unseen: Unseen = ALL_SEEN
+    apart: float = 0.0
+    """Standard deviation of the logarithm by which the trial that is asked about differs from this one: TRIALS_APART where that is one without disturbance."""
 
     @functools.cached_property
     def quiet(self) -> Estimate:
@@ -241,10 +250,11 @@ def _told(given: Estimates, percent: float, why_none: str) -> Told:
         if high is None or spared is not None:
             came = given.came.high(percent)
             high = min((one for one in (high, came) if one is not None), default=None)
+        low, further = min(low, found.value), Z * given.apart
         return Told(
             found.value / NS_PER_MS,
-            min(low, found.value) / NS_PER_MS,
-            None if high is None else max(high, found.value) / NS_PER_MS,
+            _further(low, found.value, -further) / NS_PER_MS,
+            None if high is None else _further(max(high, found.value), found.value, further) / NS_PER_MS,
             events=found.events,
         )
     high = given.came.high(percent)
@@ -259,6 +269,13 @@ def _told(given: Estimates, percent: float, why_none: str) -> Told:
         found.events,
         _ends(given.fastest.value(percent), given.came.value(percent)),
     )
+
+
+def _further(end: float, figure: float, by: float) -> float:
+    """An end of an interval, further from its figure by that (a logarithm, below 0 for the lower end), as independent errors add up."""
+    if by == 0 or min(end, figure) <= 0:
+        return end
+    return figure * math.exp(math.copysign(math.hypot(math.log(end / figure), by), by))
 
 
 @dataclass(frozen=True)

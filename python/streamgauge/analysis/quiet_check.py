@@ -16,7 +16,7 @@ Przyborowski, J. and Wilenski, H. (1940), Homogeneity of results in testing samp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,6 +36,9 @@ DOUBTED_MIN = 2
 ATTRACTED_MIN = 3
 """And from which on attraction may be shown. Two of six are beyond chance by the letter; they are one coincidence and another, and a trial of which it cannot
 be told has figures whose intervals hold whatever those two may hide."""
+ATTRACTED_FEW = 0.003
+"""Of the time. Attracted spans that began while something was old, of no more than that, cannot hide a third of what lies above a p99: figures have intervals
+that hold whatever they hide, as where it cannot be told. Three pieces of a host's in a row look like it, of which the first was too short to be seen."""
 USUAL_SHARE = 0.5
 """What is older than a threshold for more of quiet time than that is not slow, but usual: spans find it there whenever they begin, and could hide it for less
 than half of the disturbed time."""
@@ -60,7 +63,8 @@ class Ages:
 
 @dataclass(frozen=True)
 class Doubt:
-    """The spans of which it cannot be told whether they began whenever they like: nothing else can have hidden slowness that showed before."""
+    """The spans of which it cannot be told whether they began whenever they like, or that were attracted and are few: nothing else can have hidden slowness
+    that showed before."""
 
     share: float
     """Of all disturbed time."""
@@ -84,9 +88,10 @@ class Attraction:
     begins_older: int = 0
     quiet_share: float = 0.0
     doubtful_ms: float | None = None
-    """Where it cannot be told: the lowest threshold for which it cannot."""
+    """Where spans are not independent: the lowest threshold of which that is so, or may be."""
     doubt: Doubt | None = None
-    """Where it cannot be told, and is known how long the spans were that began while something was older than `doubtful_ms`."""
+    """Where it cannot be told, or attracted spans are few (ATTRACTED_FEW), and is known how long the spans were that began while something was older than
+    `doubtful_ms`."""
 
     @property
     def sentence(self) -> str:
@@ -102,6 +107,18 @@ class Attraction:
                 f"The machine was disturbed just when the system was slow, which hides its slowness: {seen}."
             )
         return f"Whether the machine was disturbed just when the system was slow cannot be told: {seen}."
+
+
+def doubt_of(
+    found: Attraction, old_s: float, disturbed_s: float, seconds: float, began: Collection[int]
+) -> Doubt | None:
+    """`old_s`: of spans that began while something was older than `doubtful_ms`, in the intervals `began`; of all spans; of the phase. None where there is no
+    doubt, or more of it than intervals can hold."""
+    if not disturbed_s or not began or found.kind is Begin.independent:
+        return None
+    if found.kind is Begin.attracted and old_s > ATTRACTED_FEW * seconds:
+        return None
+    return Doubt(min(old_s / disturbed_s, 1.0), frozenset(began))
 
 
 @dataclass(frozen=True)
@@ -131,11 +148,13 @@ def attraction(thresholds: Sequence[Ages]) -> Attraction:
         if pair[0].ratio_high >= RATIO_ATTRACTED
         and (pair[0].ages.begins_older >= DOUBTED_MIN or pair[1] < CHANCE_MAX)
     ]
-    if shown:
-        return _told(Begin.attracted, *min(shown, key=lambda pair: pair[1]))
-    if open_:
-        told = _told(Begin.cannot_tell, *max(open_, key=lambda pair: pair[0].ratio_high))
-        return replace(told, doubtful_ms=min(one.ages.threshold_ms for one, _ in open_))
+    if shown or open_:
+        told = (
+            _told(Begin.attracted, *min(shown, key=lambda pair: pair[1]))
+            if shown
+            else _told(Begin.cannot_tell, *max(open_, key=lambda pair: pair[0].ratio_high))
+        )
+        return replace(told, doubtful_ms=min(one.ages.threshold_ms for one, _ in shown + open_))
     return _told(Begin.independent, *max(found, key=lambda pair: pair[0].ratio))
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from streamgauge.analysis.intervals import Intervals, Row, Window, total, total_s
 from streamgauge.analysis.quiet import QuietInterval
 from streamgauge.analysis.quiet_away import ALL_SEEN, Unseen, away_s, unseen
-from streamgauge.analysis.quiet_bounds import Estimates, Told, distrust, figures, mean, rate
+from streamgauge.analysis.quiet_bounds import TRIALS_APART, Estimates, Told, distrust, figures, mean, rate
 from streamgauge.analysis.quiet_bounds import RateInterval as QuietCount
-from streamgauge.analysis.quiet_check import Ages, Attraction, Doubt, attraction
+from streamgauge.analysis.quiet_check import Ages, Attraction, Doubt, attraction, doubt_of
 from streamgauge.model.messages import OLDER_MS, CpuWindow, Disturbance, ProbesStatus
 from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime
 from streamgauge.vocabulary.bounds import DISTURBED_SHARE_MAX
@@ -45,7 +45,11 @@ class Quiet:
     @property
     def is_disturbed(self) -> bool:
         """Whether so much that figures as they came do not stand."""
-        return self.disturbed_share + self.unseen.share > DISTURBED_SHARE_MAX
+        return _is_disturbed(self.disturbed_share, self.unseen)
+
+
+def _is_disturbed(share: float, unseen: Unseen) -> bool:
+    return share + unseen.share > DISTURBED_SHARE_MAX
 
 
 def quiet_time(
@@ -117,7 +121,9 @@ class _Sky:
 
     def estimate(self, intervals: Sequence[QuietInterval]) -> tuple[QuietLatency, dict[str, Told]]:
         """The figures of one metric."""
-        found = Estimates(intervals, self.attracted.doubt, self.unseen)
+        # Undisturbed it would have been another trial.
+        apart = TRIALS_APART if _is_disturbed(self.disturbed_share, self.unseen) else 0.0
+        found = Estimates(intervals, self.attracted.doubt, self.unseen, apart)
         told = figures(found, self.attracted, self.disturbed_share)
         latency = QuietLatency(
             mean=bounded(mean(found, self.attracted, self.disturbed_share)),
@@ -172,10 +178,8 @@ def _doubt(
         return None
     disturbed_s = total_s([row for row, _ in seen], "disturbed_s")
     old_s = sum(one[at] for one in lengths if one is not None)
-    began = frozenset(
-        axis.index(int(row["interval"])) for row, one in seen if one.attraction.begins_older[at]
-    )
-    return Doubt(min(old_s / disturbed_s, 1.0), began) if disturbed_s and began else None
+    began = {axis.index(int(row["interval"])) for row, one in seen if one.attraction.begins_older[at]}
+    return doubt_of(attracted, old_s, disturbed_s, total_s([row for row, _ in seen], "duration_s"), began)
 
 
 def _intervals(
