@@ -21,8 +21,9 @@ from disturbed_machine import (
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from streamgauge.analysis.quiet import QuietInterval, curve
+from streamgauge.analysis.quiet_away import Unseen
 from streamgauge.analysis.quiet_bounds import Estimates, RateInterval, Told, distrust, figures, mean, rate
-from streamgauge.analysis.quiet_check import Ages, Attraction, attraction, doubt_of
+from streamgauge.analysis.quiet_check import Ages, Attraction, Doubt, attraction, doubt_of
 from streamgauge.analysis.quiet_compare import beside
 from streamgauge.analysis.quiet_limits import (
     SURELY,
@@ -37,7 +38,7 @@ from streamgauge.analysis.quiet_verdict import own_lateness, verdict
 from streamgauge.model.messages import Interval
 from streamgauge.model.result_quiet import Begin, Word
 from streamgauge.runner.load import worth_s
-from streamgauge.vocabulary.histograms import OURS, Histogram, empty, recorded
+from streamgauge.vocabulary.histograms import OURS, Histogram, empty, merge, recorded
 
 INDEPENDENT = Attraction(Begin.independent)
 PERCENTS = {"p50": 50.0, "p99": 99.0, "p99_9": 99.9}
@@ -248,6 +249,33 @@ def test_where_it_cannot_be_told_intervals_hold_what_disturbances_may_hide(times
     assert shown["p99_9"] < unsure, "a thousandth can"
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_workers_tell_figures_lie_within_their_ends(seed: int) -> None:
+    """Seconds of nothing, of one value, of none but zeros, of levels that wander and of messages that never end: nobody measured what a system would tell."""
+    random = np.random.default_rng(seed)
+    levels = random.choice([0, 0, 50, 10_000, 1_000_000, 5_000_000_000], random.integers(1, 4))
+    wandered = np.cumsum(random.choice([0.0, 0.02]) + random.normal(0, random.choice([0.0, 0.02, 0.3]), 40))
+    shares = np.clip(0.5 + wandered, 0, 1)
+    counts = [2000] if random.random() < 0.5 else [0, 1, 3, 2000]
+    intervals = []
+    for at in range(random.integers(1, 41)):
+        count = int(random.choice(counts))
+        drawn = np.where(random.random(count) < shares[at], levels[0], random.choice(levels, count))
+        cut, left_out, beyond = random.choice([0, 0, 0, 1, 40], 3)
+        quiet, censored = of(drawn.tolist()), of(random.choice(levels, cut).tolist())
+        came = merge([quiet, censored, of([int(levels[-1])] * int(left_out))])
+        intervals.append(QuietInterval(quiet, censored, came, int(left_out), int(beyond), int(beyond)))
+    doubt = Doubt(0.2, frozenset(random.integers(0, len(intervals), 2).tolist()))
+    for attracted in (INDEPENDENT, Attraction(Begin.cannot_tell, doubt=doubt), Attraction(Begin.attracted)):
+        found = Estimates(intervals, attracted.doubt, Unseen(0.02, 0.02, 1.0), 0.01)
+        for one in [mean(found, attracted, 0.1), *figures(found, attracted, 0.1).values()]:
+            ends = [end for end in (one.at_least, one.value, one.at_most) if end is not None]
+            assert not np.isnan(ends).any()
+            assert one.at_least >= 0
+            assert ends == sorted(ends) or one.value is None
+            assert math.isfinite(one.at_least)
+
+
 def test_attracted_spans_that_are_few_leave_figures() -> None:
     """Three pieces of a host's in a row, of which the first was too short to be seen: beyond chance, and next to nothing."""
     found = attraction([Ages(2.0, [1000] * 9, [4] * 9, 25, 3)])
@@ -263,7 +291,7 @@ def test_attracted_spans_that_are_few_leave_figures() -> None:
 
 
 def test_an_interval_is_of_the_trial_that_was_not_disturbed() -> None:
-    """That is another one: trials of the same differ by about a hundredth, whatever the messages of one tell."""
+    """That is another one: trials of the same differ by one or two hundredths, whatever the messages of one tell."""
     intervals = [sent([1.0 + 0.001 * at for at in range(200)], [], []) for _ in range(30)]
     own, other = (
         figures(Estimates(intervals, apart=apart), INDEPENDENT, 0.1, PERCENTS) for apart in (0.0, 0.01)

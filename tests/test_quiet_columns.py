@@ -188,8 +188,8 @@ def test_a_few_spans_of_which_it_cannot_be_told_leave_figures_that_they_cannot_m
     assert publish.p50.value == pytest.approx(1.445, rel=0.01)
     # 20 messages were due in the two spans, and 40 were cut in their seconds and the next; 10,720 others are quiet or were cut elsewhere.
     # Trials differ by as much again.
-    assert publish.p50.at_least == pytest.approx(publish.p50.value, rel=0.03)
-    assert publish.p50.at_most == pytest.approx(publish.p50.value, rel=0.03)
+    assert publish.p50.at_least == pytest.approx(publish.p50.value, rel=0.05)
+    assert publish.p50.at_most == pytest.approx(publish.p50.value, rel=0.05)
     assert publish.p99.value == pytest.approx(1.88, rel=0.01)
     assert (publish.p99_9.value, publish.mean.value) == (None, None)
     assert "may hide as many messages as last that long" in publish.p99_9.why

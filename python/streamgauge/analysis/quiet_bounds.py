@@ -53,7 +53,7 @@ QUIET_SHARE_MIN = 0.05
 """With less of the time quiet, recovery may never be over (with 0.2 % left, a p50 was 37 % too high)."""
 MEAN_LEFT_MAX = 1e-4
 """Up to this share of messages that lasted longer than is known a mean is given."""
-TRIALS_APART = 0.01
+TRIALS_APART = 0.02
 """By so much (standard deviation of the logarithm) trials of the same on one start differ beyond what each knows of itself (docs/quiet-time.md)."""
 CUT = "The slowest messages were under way when a disturbance began."
 HIDDEN = "Disturbances of which it cannot be told why they began may hide as many messages as last that long."
