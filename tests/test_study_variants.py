@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,38 @@ def outcome(
         path.write_text(json.dumps(found), "utf-8")
     run = RunDirectory(directory)
     return read_outcome(directory, plan, run.read_manifest(), run.results())
+
+
+def test_trials_of_a_start_that_was_heated_again_are_of_another_one(tmp_path: Path) -> None:
+    """What two cells of a start have in common does not fall out between a start and the one that took its place in the middle of a block."""
+    plan = planned(TEXT)
+    found = outcome(tmp_path, plan)
+    block = [one for one in plan.trials if one.block == 1]
+    heats = [one.number for one in block if plan.cell(one.cell).heats]
+    counted = [one.number for one in block if not plan.cell(one.cell).heats]
+    assert heats
+    assert len(counted) >= 2
+    at_ms = found.trials[0].result.started_unix_ms
+
+    def starts(began_ms: Mapping[int, int]) -> list[int]:
+        moved = [
+            replace(
+                one,
+                result=one.result.model_copy(
+                    update={"started_unix_ms": began_ms.get(one.result.trial, at_ms)}
+                ),
+            )
+            for one in found.trials
+        ]
+        judged = replace(found, trials=tuple(moved))
+        samples = [judged.sample(plan.trials[number - 1].cell, "publish_ms.p50") for number in counted]
+        return [next(one.start for one in each.values if one.round == 1) for each in samples]
+
+    assert len(set(starts({}))) == 1
+    again = {number: at_ms + 60_000 + number for number in heats}
+    former, *later = starts(again | dict.fromkeys(counted[1:], at_ms + 90000))
+    assert former not in later
+    assert len(set(later)) == 1
 
 
 def test_what_makes_a_variant_and_cannot_be_read_back_is_named() -> None:

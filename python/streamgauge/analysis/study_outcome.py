@@ -210,9 +210,30 @@ class StudyOutcome:
     def _place(self, number: int) -> tuple[int, int]:
         """Round and start of a trial. In studies of before there were rounds a repeat is one, on the start that all repeats shared."""
         trial = self.plan.trials[number - 1]
-        # A cell that wants a start of its own has one for each of its trials.
-        start = -number if self.plan.cell(trial.cell).fresh else trial.block
+        if self.plan.cell(trial.cell).fresh:
+            # It has a start of its own for each of its trials.
+            start = -number
+        elif self._began_ms.get(number, 0) < self._heated_ms.get(trial.block, 0):
+            # Its start has ended, and another one was heated for the rest of the block.
+            start = -(len(self.plan.trials) + trial.block)
+        else:
+            start = trial.block
         return trial.round or trial.repeat, start
+
+    @functools.cached_property
+    def _began_ms(self) -> dict[int, int]:
+        """Trial -> when it began."""
+        return {one.result.trial: one.result.started_unix_ms for one in self.trials}
+
+    @functools.cached_property
+    def _heated_ms(self) -> dict[int, int]:
+        """Block -> when the start that it ended with began to be heated."""
+        heated: dict[int, int] = {}
+        for trial in self.plan.trials:
+            began_ms = self._began_ms.get(trial.number)
+            if began_ms is not None and self.plan.cell(trial.cell).heats:
+                heated[trial.block] = min(heated.get(trial.block, began_ms), began_ms)
+        return heated
 
     def why_no_figure(self, cell: str, figure: str) -> str:
         """Why a cell has no such figure, in one phrase."""
