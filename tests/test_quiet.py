@@ -267,13 +267,18 @@ def test_whatever_workers_tell_figures_lie_within_their_ends(seed: int) -> None:
         intervals.append(QuietInterval(quiet, censored, came, int(left_out), int(beyond), int(beyond)))
     doubt = Doubt(0.2, frozenset(random.integers(0, len(intervals), 2).tolist()))
     for attracted in (INDEPENDENT, Attraction(Begin.cannot_tell, doubt=doubt), Attraction(Begin.attracted)):
-        found = Estimates(intervals, attracted.doubt, Unseen(0.02, 0.02, 1.0), 0.01)
-        for one in [mean(found, attracted, 0.1), *figures(found, attracted, 0.1).values()]:
+        unseen = Unseen(0.02, 0.02, 1.0)
+        found = Estimates(intervals, attracted.doubt, unseen, 0.01)
+        told_of = figures(found, attracted, 0.1)
+        late = own_lateness("send_delay", intervals, told_of["p99"], 1.0, unseen)
+        assert late.sentence or late.own is False
+        for one in [mean(found, attracted, 0.1), *told_of.values()]:
             ends = [end for end in (one.at_least, one.value, one.at_most) if end is not None]
             assert not np.isnan(ends).any()
             assert one.at_least >= 0
             assert ends == sorted(ends) or one.value is None
             assert math.isfinite(one.at_least)
+            assert beside(one, told_of["p50"], 0.1, 0.3).sentence
 
 
 def test_attracted_spans_that_are_few_leave_figures() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +24,13 @@ from sample_run import (
     write_table,
 )
 from streamgauge.analysis.cells import cells
+from streamgauge.analysis.intervals import Intervals
+from streamgauge.analysis.quiet_measured import Quiet, quiet_time
+from streamgauge.analysis.trial import analyse_or_fail
 from streamgauge.model.result import Durability
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.model.result_machine import Lane
+from streamgauge.vocabulary import troubleshooting as page
 
 SMALL = workload(rate=2000, seconds=12)
 
@@ -71,6 +76,30 @@ def test_a_good_trial_is_valid_clean_and_complete(small: SampleTrial) -> None:
     assert result.cpu.workers_us_per_msg == pytest.approx(1.6, rel=0.6)
     assert result.write_amplification == pytest.approx(1.02, rel=0.5)
     assert [process.name for process in result.processes] == ["gauge-log-1"]
+
+
+def test_a_trial_whose_figures_cannot_be_computed_has_failed_and_keeps_what_was_measured(
+    small: SampleTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of ours in one trial's figures is no reason to lose the run that it belongs to."""
+
+    def broken(intervals: Intervals, *given: Any, **named: Any) -> Quiet | None:
+        if intervals.rows:
+            raise ZeroDivisionError("float division\nby zero")
+        return quiet_time(intervals, *given, **named)
+
+    assert analyse_or_fail(small.context, small.directory) == (small.context, small.result())
+    monkeypatch.setattr("streamgauge.analysis.trial.quiet_time", broken)
+    context, result = analyse_or_fail(small.context, small.directory)
+    assert context.status == result.status == "failed"
+    assert result.failure == context.failure
+    assert re.match(
+        r"its figures could not be computed \(ZeroDivisionError: float division by zero, in test_trial\.py, line \d+\); what was measured is kept",
+        result.failure or "",
+    )
+    assert result.validity.is_invalid
+    assert page.see([page.of_reason(result.validity.why)]).endswith("#its-figures-could-not-be-computed")
+    assert (small.directory / "intervals.parquet").exists()
 
 
 def test_latencies_are_those_of_all_workers_together(tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ owners, ask for steadiness, then judge.
 
 from __future__ import annotations
 
+import tempfile
+import textwrap
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +52,29 @@ from streamgauge.vocabulary.phases import EXTRA_READER, INTERVAL_S, MEASURE
 
 TOLD = (TrialContext.model_fields.keys() & TrialResult.model_fields.keys()) - {"search", "faults"}
 """What a result tells as the runner knew it. The other two have the runner's part and what is computed of it."""
+
+
+ERROR_CHARS = 300
+"""Of an error that nobody expected."""
+
+
+NOT_COMPUTED = "its figures could not be computed"
+
+
+def analyse_or_fail(
+    context: TrialContext, directory: Path, everything: Intervals | None = None
+) -> tuple[TrialContext, TrialResult]:
+    """The same for a run that has to go on: where this fails the trial has failed, for that reason. What was measured stays where it is."""
+    try:
+        return context, analyse(context, directory, everything)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"{type(error).__name__}: {textwrap.shorten(str(error), ERROR_CHARS)}, in {Path(place.filename).name}, line {place.lineno}"
+        failure = f"{NOT_COMPUTED} ({said}); what was measured is kept"
+        failed = context.model_copy(update={"status": "failed", "failure": context.failure or failure})
+        # As of a trial of which nothing was measured.
+        with tempfile.TemporaryDirectory(prefix="streamgauge-") as nothing:
+            return failed, analyse(failed, Path(nothing))
 
 
 def analyse(context: TrialContext, directory: Path, everything: Intervals | None = None) -> TrialResult:

@@ -7,7 +7,7 @@ import shutil
 import time
 
 from streamgauge.analysis.durability import judged
-from streamgauge.analysis.trial import analyse
+from streamgauge.analysis.trial import analyse_or_fail
 from streamgauge.model.messages import Interval
 from streamgauge.model.result import TrialResult
 from streamgauge.runner.keeping import SYSTEMS
@@ -99,8 +99,8 @@ def _recover_trial(trial: TrialDirectory, *, killed_here: bool) -> TrialResult |
     if left is not None:
         context = context.model_copy(update={"notes": [*context.notes, left]})
     seal(trial)
+    context, result = analyse_or_fail(context, trial.path)
     trial.write_context(context)
-    result = analyse(context, trial.path)
     trial.write_result(result)
     return result
 

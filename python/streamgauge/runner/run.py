@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from streamgauge.analysis.trial import analyse
+from streamgauge.analysis.trial import analyse_or_fail
 from streamgauge.fleet.base import Fleet
 from streamgauge.model.result import TrialResult
 from streamgauge.runner import machine
@@ -214,8 +214,8 @@ class Run:
                 continue
             self._observer.progress(f"trial {context.trial}: putting the figures beside the machine's limits")
             context = context.model_copy(update={"probes": list(self._probes)})
+            context, result = analyse_or_fail(context, trial.path)
             trial.write_context(context)
-            result = analyse(context, trial.path)
             trial.write_result(result)
             results.append(result)
         return results

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from streamgauge.analysis.trial import analyse
+from streamgauge.analysis.trial import analyse_or_fail
 from streamgauge.fleet.base import Fleet, Worker
 from streamgauge.model.messages import LaneStatus, TrialStatus
 from streamgauge.model.result import Durability, TrialResult
@@ -572,8 +572,8 @@ class TrialRunner:
         self._record.update(phases=self._phases.phases(), ended_unix_ms=machine.unix_ms())
         self._observer.progress("computing the figures")
         seal(self._directory)
-        self._record.save()
-        result = analyse(self.context, self._directory.path)
+        context, result = analyse_or_fail(self.context, self._directory.path)
+        self._record.update(status=context.status, failure=context.failure)
         self._directory.write_result(result)
         return result
 

@@ -50,6 +50,7 @@ REASONS = (
     Topic(NOT_AS_ASKED, r"^Durability \S+ was asked for"),
     Topic("a-worker-was-lost", r"^worker lost:|^A worker was lost"),
     Topic("a-node-was-lost", r"^a node was lost, and the load went on"),
+    Topic("its-figures-could-not-be-computed", r"^its figures could not be computed"),
     Topic("the-lab-was-killed", r"^the lab was killed"),
     Topic("the-disk-is-full", r"^disk full:"),
     Topic("out-of-time", r"^out of time:"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamgauge.analysis.books import unread_of
 from streamgauge.analysis.intervals import Intervals
-from streamgauge.analysis.trial import analyse
+from streamgauge.analysis.trial import NOT_COMPUTED, analyse, analyse_or_fail
 from streamgauge.analysis.verify import figures, machine, planned, raw
 from streamgauge.analysis.verify.machine import ToldLevel
 from streamgauge.analysis.verify.publishing import requirements
@@ -119,7 +119,11 @@ def _read_trial(number: int, trial: TrialDirectory, context: TrialContext) -> Re
 
 def _trial(one: Read, told_level: ToldLevel, *, same_version: bool, paced: bool) -> Iterator[Finding]:
     # Of the same rows: what is decoded of them for the figures is let go with each trial.
-    computed = analyse(one.context, one.directory, Intervals(one.intervals.rows, one.intervals.unread))
+    rows = Intervals(one.intervals.rows, one.intervals.unread)
+    if (one.context.failure or "").startswith(NOT_COMPUTED):
+        _, computed = analyse_or_fail(one.context, one.directory, rows)
+    else:
+        computed = analyse(one.context, one.directory, rows)
     yield from figures.compare(one.stored, computed, same_version=same_version)
     yield from raw.schedule(one.context, one.intervals, paced=paced)
     yield from raw.books(one.context, one.intervals)
