@@ -316,8 +316,8 @@ class StudyRun(Run):
     def _attempt(
         self, plan: TrialPlan, cell: PlannedCell, trial: PlannedTrial, interrupts: Interrupts
     ) -> None:
-        if not cell.heats and self._keeper.starts(plan, trial.block, fresh=cell.fresh):
-            self._heat_again(trial.block, interrupts)
+        if self._keeper.starts(plan, trial.block, fresh=cell.fresh):
+            self._heat_again(trial, interrupts)
         with interrupts.shielded():
             plan = self._keeper.on_system(plan, trial.block, fresh=cell.fresh)
         with interrupts.raising():
@@ -334,9 +334,10 @@ class StudyRun(Run):
                 with interrupts.raising():
                     self._hooks.end()
 
-    def _heat_again(self, block: int, interrupts: Interrupts) -> None:
-        """Heats one more start of a block's system, where the one that was heated has ended before its last trial: one failed, or the study was resumed."""
-        heated = [one for one in self._results if self._heats_block(one, block)]
+    def _heat_again(self, following: PlannedTrial, interrupts: Interrupts) -> None:
+        """Heats one more start of a block's system, where the one that was heated has ended before its last trial: one failed, or the study was resumed.
+        `following`: the trial of the block that comes next."""
+        heated = [one for one in self._results if self._heats_before(one, following)]
         # What has failed for one start fails for the next.
         if any(one.status != "complete" for one in heated):
             return
@@ -345,13 +346,17 @@ class StudyRun(Run):
                 self._take_back(one, NEW_START)
             trial = self._study.trials[one.trial - 1]
             self._attempt(self._trial_plan(trial), self._study.cell(trial.cell), trial, interrupts)
+            self._results.sort(key=lambda one: one.trial)
+            self._manifest.trials = [self._named(one.trial) for one in self._results]
             interrupts.check()
-        self._results.sort(key=lambda one: one.trial)
-        self._manifest.trials = [self._named(one.trial) for one in self._results]
 
-    def _heats_block(self, result: TrialResult, block: int) -> bool:
+    def _heats_before(self, result: TrialResult, following: PlannedTrial) -> bool:
         trial = self._study.trials[result.trial - 1]
-        return trial.block == block and self._study.cell(trial.cell).heats
+        return (
+            trial.block == following.block
+            and trial.number < following.number
+            and self._study.cell(trial.cell).heats
+        )
 
     def _take_back(self, result: TrialResult, why: str) -> None:
         """Makes room for another try of a trial."""
