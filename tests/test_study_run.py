@@ -7,7 +7,9 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,15 @@ def trials(run: Path) -> dict[int, dict[str, Any]]:
     return found
 
 
+def wait_until(reached: Callable[[], bool], process: subprocess.Popen[str], within_s: float) -> None:
+    """While the lab goes on."""
+    deadline_s = time.monotonic() + within_s
+    while not reached():
+        assert time.monotonic() < deadline_s
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        time.sleep(0.02)
+
+
 @pytest.mark.server
 def test_a_study_is_killed_resumed_reported_and_given_more_time(tmp_path: Path) -> None:
     gauge = find_gauge()
@@ -67,11 +78,7 @@ def test_a_study_is_killed_resumed_reported_and_given_more_time(tmp_path: Path) 
     (tmp_path / "tiny.yaml").write_text(STUDY.replace("restart: block", "restart: trial"), encoding="utf-8")
     process = lab(gauge, tmp_path, "study", "tiny.yaml", "--quick", "--seed", "3")
     runs = tmp_path / "runs"
-    deadline_s = time.monotonic() + 90
-    while len(list(runs.glob("*/trials/*/result.json"))) < 3:
-        assert time.monotonic() < deadline_s
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
-        time.sleep(0.05)
+    wait_until(lambda: len(list(runs.glob("*/trials/*/result.json"))) >= 3, process, within_s=90)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=30)
     run = (runs / "latest").resolve()
@@ -188,11 +195,7 @@ def test_a_start_that_takes_the_place_of_another_is_heated_like_that(tmp_path: P
     )
     run = tmp_path / "runs" / "latest"
     # The first two trials heat the start, for 45 s at most.
-    deadline_s = time.monotonic() + 120
-    while not (run / "trials/003/result.json").exists():
-        assert time.monotonic() < deadline_s
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
-        time.sleep(0.02)
+    wait_until((run / "trials/003/result.json").exists, process, within_s=120)
     process.kill()
     process.communicate(timeout=30)
     process = lab(find_gauge(), tmp_path, "study", "latest", "--resume")
