@@ -18,6 +18,8 @@ from costs import pytest_runtest_setup as pytest_runtest_setup
 from lanes import pytest_collection_modifyitems as pytest_collection_modifyitems
 from lanes import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from quiet import Witness, note_disturbance
+from room import pytest_configure_node as pytest_configure_node
+from room import pytest_runtest_protocol as pytest_runtest_protocol
 from skips import pytest_configure as pytest_configure
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.base import RunningSystem

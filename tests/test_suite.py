@@ -8,12 +8,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from subprocess import PIPE
 from types import ModuleType
 
 import lanes
 import pytest
+import room
 from prepared import Lab
 
 TESTS = Path(__file__).resolve().parent
@@ -90,6 +93,46 @@ def test_kinds_of_tests_come_in_turn_and_the_quick_ones_last() -> None:
     ]
     assert lanes.in_turn(kinds) == waits_first
     assert lanes.in_turn({"quick": [["quick"]]}) == ["quick"]
+
+
+def test_as_many_tests_as_cores_begin_in_any_case(tmp_path: Path) -> None:
+    processes = [room.Room(tmp_path, cores=2) for _ in range(3)]
+    with ExitStack() as first, ExitStack() as second, ExitStack() as third:
+        assert processes[0].has_place(first)
+        assert processes[1].has_place(second)
+        assert not processes[2].has_place(third)
+        # A process that a test has left behind holds nothing up.
+        with subprocess.Popen([sys.executable, "-c", "input()"], stdin=PIPE, close_fds=False) as left:
+            first.close()
+            assert processes[2].has_place(third)
+            left.kill()
+
+
+def test_beyond_them_a_test_begins_when_the_cores_had_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = {"monotonic_s": 100.0, "idle_s": 7.0}
+    monkeypatch.setattr(time, "monotonic", lambda: now["monotonic_s"])
+    monkeypatch.setattr(room, "idle_s", lambda: now["idle_s"])
+    one, other = room.Room(tmp_path, cores=2), room.Room(tmp_path, cores=2)
+
+    def later(passed_s: float, idle_s: float) -> None:
+        now["monotonic_s"] += passed_s
+        now["idle_s"] += idle_s
+
+    assert not one.is_room(), "nobody has looked before"
+    later(0.3, 0.6)
+    assert not one.is_room(), "too early to tell"
+    later(0.3, 0.0)
+    assert one.is_room()
+    later(0.1, 0.2)
+    assert not other.is_room(), "what has begun shows what it takes first"
+    later(0.5, 0.0)
+    assert not other.is_room(), "busy"
+    later(0.5, 0.4)
+    assert other.is_room()
+    later(60.0, 60.0)
+    assert not one.is_room(), "of what was idle long ago"
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CORES = len(os.sched_getaffinity(0))
-WORKERS = 2 * CORES
-"""More than cores, because most tests wait: for a broker to come up, for a trial to last as long as it should. Those that compute come in turn with
-them (tests/lanes.py). With three per core the lane took no less time, with locks for those that compute or without, and more tests found the machine busy."""
+WORKERS = 3 * CORES
+"""More than cores, because most tests wait: for a broker to come up, for a trial to last as long as it should. One that takes long begins when the cores
+have room for it (tests/room.py)."""
 NEEDS_MUCH = "jvm or server or browser or lab"
 NOT_HERE = "quiet or long or kubernetes"
 PYTEST = (sys.executable, "-m", "pytest")
@@ -108,6 +108,8 @@ def prepared(lanes: Sequence[Lane]) -> Iterator[None]:
 
     def idle() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        # By that the kernel's account tells it from the tests.
+        os.nice(19)
 
     running = [
         subprocess.Popen(
