@@ -31,9 +31,14 @@ times is disturbed as well."""
 WATCH = Path(__file__).with_name("cpu_watch.py")
 
 
+def cpu_ticks() -> list[int]:
+    """Of all cores since boot, as proc_stat(5) has them: user, nice, system, idle, iowait, irq, softirq, steal."""
+    return [int(one) for one in Path("/proc/stat").read_text("ascii").splitlines()[0].split()[1:9]]
+
+
 def cpu_times() -> tuple[float, float, float]:
     """Ticks of all cores: busy, stolen by other machines on this host, all."""
-    fields = [int(one) for one in Path("/proc/stat").read_text("ascii").splitlines()[0].split()[1:9]]
+    fields = cpu_ticks()
     return sum(fields) - fields[3] - fields[4], fields[7], sum(fields)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from quiet import cpu_ticks
 from xdist.workermanage import WorkerController
 
 CORES = len(os.sched_getaffinity(0))
@@ -31,8 +32,7 @@ POLL_S = 0.1
 def idle_s() -> float:
     """Seconds that CPUs were idle since boot, summed over CPUs. What is computed at low priority leaves the cores to others, and counts as idle; what a
     host takes away counts as busy."""
-    first = Path("/proc/stat").read_text("utf-8").partition("\n")[0].split()
-    nice, idle, iowait = int(first[2]), int(first[4]), int(first[5])
+    _, nice, _, idle, iowait, *_ = cpu_ticks()
     return (nice + idle + iowait) / os.sysconf("SC_CLK_TCK")
 
 

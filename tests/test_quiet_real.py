@@ -122,13 +122,12 @@ def test_a_system_that_stands_still_is_not_disturbed(gauge: Path, tmp_path: Path
     if p99["value"] is None:
         # A window of 2 ms is next to nothing of a trial, which is valid; but one that cuts the stop leaves none who saw all of it.
         assert found["quiet"]["windows"] > 0
-        assert p99["at_most"] is None or p99["at_most"] > 0.9 * implied_ms
     elif found["validity"]["word"] == "valid":
         assert p99["value"] > 0.9 * implied_ms
     else:
         # One stop that windows have cut is hardly known, and the interval says so.
         assert p99["value"] > 0.25 * implied_ms
-        assert p99["at_most"] is None or p99["at_most"] > 0.9 * implied_ms
+    assert p99["at_most"] is None or p99["at_most"] > 0.9 * implied_ms
 
 
 def test_without_the_right_to_real_time_priority_nothing_is_claimed(gauge: Path, tmp_path: Path) -> None:

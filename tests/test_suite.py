@@ -111,28 +111,21 @@ def test_as_many_tests_as_cores_begin_in_any_case(tmp_path: Path) -> None:
 def test_beyond_them_a_test_begins_when_the_cores_had_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = {"monotonic_s": 100.0, "idle_s": 7.0}
-    monkeypatch.setattr(time, "monotonic", lambda: now["monotonic_s"])
-    monkeypatch.setattr(room, "idle_s", lambda: now["idle_s"])
+    now_s, idle_s = 100.0, 7.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(room, "idle_s", lambda: idle_s)
     one, other = room.Room(tmp_path, cores=2), room.Room(tmp_path, cores=2)
-
-    def later(passed_s: float, idle_s: float) -> None:
-        now["monotonic_s"] += passed_s
-        now["idle_s"] += idle_s
-
-    assert not one.is_room(), "nobody has looked before"
-    later(0.3, 0.6)
-    assert not one.is_room(), "too early to tell"
-    later(0.3, 0.0)
-    assert one.is_room()
-    later(0.1, 0.2)
-    assert not other.is_room(), "what has begun shows what it takes first"
-    later(0.5, 0.0)
-    assert not other.is_room(), "busy"
-    later(0.5, 0.4)
-    assert other.is_room()
-    later(60.0, 60.0)
-    assert not one.is_room(), "of what was idle long ago"
+    for passed_s, passed_idle_s, process, begins, why in (
+        (0.0, 0.0, one, False, "nobody has looked before"),
+        (0.3, 0.6, one, False, "too early to tell"),
+        (0.3, 0.0, one, True, "room since the first look"),
+        (0.1, 0.2, other, False, "what has begun shows what it takes first"),
+        (0.5, 0.0, other, False, "busy"),
+        (0.5, 0.4, other, True, "room again"),
+        (60.0, 60.0, one, False, "of what was idle long ago"),
+    ):
+        now_s, idle_s = now_s + passed_s, idle_s + passed_idle_s
+        assert process.is_room() is begins, why
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])
