@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import time
@@ -58,7 +59,10 @@ def test_a_kill_and_a_restart_are_marked_and_nothing_is_lost(gauge: Path, tmp_pa
     assert kill["gap_s"] > 0.9
     assert restart["ready_s"] is not None
     assert found["unavailable_s"] == pytest.approx(kill["gap_s"])
-    assert [phase["name"] for phase in found["phases"]] == ["before", "during", "after"]
+    # A disk that takes 0.1 s for a sync in the last second is one behind which the load has not caught up before the end.
+    caught_up_s = kill["from_s"] + (found["caught_up_s"] or found["recovered_s"] or math.inf)
+    after = ["after"] if caught_up_s <= 7.0 else []
+    assert [phase["name"] for phase in found["phases"]] == ["before", "during", *after]
     assert found["phases"][1]["publish_ms"]["p99"] > 500
     assert result["audit"]["balanced"]
     assert result["audit"]["lost"] == 0

@@ -27,7 +27,7 @@ REQUEST: dict[str, Any] = {
 def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Intervals of a trial whose broker is away for one of them and whose second subscription does not fetch for three."""
     trial_at = 0
-    monkeypatch.setattr(gauge_double, "alive", lambda _: trial_at != 1)
+    monkeypatch.setattr(gauge_double, "alive", lambda *_: trial_at != 1)
     trial = gauge_double.Trial(REQUEST)
     for index in range(8):
         trial_at = index
