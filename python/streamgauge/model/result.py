@@ -254,7 +254,7 @@ class TrialResult(Model):
     """What the system says of itself; empty where it has nothing of the kind."""
     own_metrics: list[OwnMetricFigures] = Field(default_factory=list)
     own_metrics_spared: list[str] = Field(default_factory=list)
-    """Processes that were asked for them seldom, because an answer takes long: a sentence each."""
+    """Processes that were not asked for them while they were measured, because an answer takes long: a sentence each."""
     """What the system's processes told of themselves, once per second (metrics.parquet); empty where they were not asked."""
     cluster_hosts: list[HostFigures] = Field(default_factory=list)
     """The cluster's machines that had agents; empty without."""

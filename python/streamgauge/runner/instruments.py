@@ -51,7 +51,12 @@ class Instruments:
         self._profiles.start(self._under.running.processes(), workers)
 
     def start(
-        self, start_s: float, worker: Worker, system: System, keep: Callable[[list[dict[str, Any]]], None]
+        self,
+        start_s: float,
+        worker: Worker,
+        system: System,
+        keep: Callable[[list[dict[str, Any]]], None],
+        workload: Workload,
     ) -> None:
         """Samples once per interval. `start_s`: of the schedule, on the monotonic clock. `keep`: is given the rows of resources of this machine."""
         watched = self._under.watched()
@@ -82,9 +87,15 @@ class Instruments:
                 INTERVAL_S,
                 sources,
                 self._directory.append_metrics,
+                measured_from_s=None if workload.warmup_auto else workload.warmup_s,
                 every_interval=self._under.metrics_every_second,
             )
             self._own_metrics.start()
+
+    def measuring_from(self, from_s: float) -> None:
+        """A warm-up ends then, on the schedule's axis, whose length was not fixed."""
+        if self._own_metrics is not None:
+            self._own_metrics.measuring_from(from_s)
 
     def watch_again(self) -> None:
         """Processes of the system that were started again have other ids."""

@@ -1,8 +1,8 @@
 """What a system measures of itself, read at the end of each interval of a trial (columns: model/result_columns.py, METRIC_COLUMNS).
 
 Every process is asked by a thread of its own: one that does not answer costs its own values of that moment, and nobody else's. Asking costs the process
-what it takes to answer, and that is part of what is measured. So one that takes long is asked seldom (`Pace`): two moments in a row each time, as a counter
-tells what happened in a second by two readings that follow each other, and once more at the end, so that means are known.
+what it takes to answer, and that is part of what is measured. So one that takes long (`Pace`) is not asked while it is measured: before the load begins, once
+before the measured phase does, and when all is over, so that means are known.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ VALUE_MAX = 1e15
 LATE_SHARE_MAX = 0.5
 """What is asked later than this share of an interval after its end says more of the next one: a gap."""
 ANSWERING_SHARE_MAX = 0.002
-"""Of the time, for answers, where not every second was asked for: so little that no percentile up to the 99th has them in it. Pulsar's take 30 to 60 ms, and
-asked for each second on two cores they made its 99th percentile about four times as high (docs/causes.md)."""
-FIRST_PAUSE_MAX = 16
-"""Intervals that the first pause may have; each one after it twice as many. What a process answers first, it answers with code that is not compiled yet."""
+"""Of an interval, for the answer of one that is asked in each. Pulsar's take 15 to 60 ms: asked for each second they made its 99th percentile on two cores
+about four times as high, and twice in 20 s its 99.9th three times (docs/causes.md)."""
 SILENT_INTERVALS_MAX = 64
 """The longest pause behind one that does not answer at all."""
 
@@ -43,13 +41,14 @@ class OwnMetricSampler:
         sources: Sequence[MetricSource],
         sink: Sink,
         *,
+        measured_from_s: float | None = None,
         every_interval: bool = False,
     ) -> None:
-        """`every_interval`: whatever it costs."""
+        """`every_interval`: whatever it costs. `measured_from_s`: on the schedule's axis; None where `measuring_from` will tell."""
         self._lock = threading.Lock()
         self._sink = sink
         self._readers = [
-            _Reader(start_s, interval_s, source, self._keep, every_interval=every_interval)
+            _Reader(start_s, interval_s, source, self._keep, measured_from_s, every_interval=every_interval)
             for source in sources
         ]
 
@@ -57,6 +56,11 @@ class OwnMetricSampler:
         """Begins."""
         for reader in self._readers:
             reader.start()
+
+    def measuring_from(self, from_s: float) -> None:
+        """The measured phase begins then, which is soon, on the schedule's axis. Does not wait."""
+        for reader in self._readers:
+            reader.measuring_from(from_s)
 
     def stop(self) -> None:
         """Ends. Idempotent."""
@@ -83,40 +87,29 @@ class OwnMetricSampler:
 
 
 class Pace:
-    """How many intervals are left out so that a process spends no more than its share of the time on answers."""
+    """Whether a process may be asked in each interval, and how many are left out where it does not answer."""
 
     def __init__(self, interval_s: float, share_max: float = ANSWERING_SHARE_MAX) -> None:
         self._paid_s = share_max * interval_s
-        """For each interval."""
-        self._first_s: float | None = None
-        """What the first answer of two took."""
-        self._costly = 0
-        """Pauses in a row."""
+        """For an answer."""
+        self._dear = 0
+        """Answers in a row that took longer."""
         self._silent = 0
         """Failures in a row."""
 
-    def answered(self, took_s: float) -> int:
-        """After an answer: intervals to leave out."""
+    @property
+    def is_dear(self) -> bool:
+        """Whether its answers take too long: two in a row, as the first of a process takes longer than any after it."""
+        return self._dear > 1
+
+    def answered(self, took_s: float) -> None:
+        """After an answer."""
         self._silent = 0
-        first_s, self._first_s = self._first_s, None
-        if first_s is None:
-            if took_s > self._paid_s:
-                self._first_s = took_s
-            else:
-                self._costly = 0
-            return 0
-        # The first answer of a process takes longer than any after it, so that the cheaper one counts, and the pause has to grow into what it should be.
-        pause = math.ceil(2.0 * min(first_s, took_s) / self._paid_s) - 2
-        if pause <= 0:
-            self._costly = 0
-            return 0
-        self._costly += 1
-        return min(pause, FIRST_PAUSE_MAX << (self._costly - 1))
+        self._dear = self._dear + 1 if took_s > self._paid_s else 0
 
     def failed(self, took_s: float, *, will_again: bool) -> int:
         """After none, or one that cannot be read. What stands still for a moment is asked again soon; who works for nothing is spared more and more, and where
         it is known that it will be for nothing the next time as well, at once."""
-        self._first_s = None
         if took_s <= self._paid_s:
             return 0
         self._silent += 1
@@ -129,10 +122,19 @@ class _Reader(Background):
     """Asks one process."""
 
     def __init__(
-        self, start_s: float, interval_s: float, source: MetricSource, keep: Sink, *, every_interval: bool
+        self,
+        start_s: float,
+        interval_s: float,
+        source: MetricSource,
+        keep: Sink,
+        measured_from_s: float | None,
+        *,
+        every_interval: bool,
     ) -> None:
         super().__init__(f"metrics of {source.name}", ENDS_WITHIN_S)
         self._start_s, self._interval_s = start_s, interval_s
+        self._measured_from_s = measured_from_s
+        self._looking = threading.Lock()
         self._source, self._keep = source, keep
         self._asked = self._missed = 0
         self._left_out = 0
@@ -176,56 +178,79 @@ class _Reader(Background):
             "in which it works for nobody's messages"
         )
 
+    def measuring_from(self, from_s: float) -> None:
+        """As the sampler's."""
+        self._measured_from_s = from_s
+        if self._pace.is_dear:
+            # By a thread of its own: this one sleeps until an interval ends, and then it is too late.
+            threading.Thread(target=self._look, args=(self._passed() + 1,), daemon=True).start()
+
     def _run(self) -> None:
-        index = max(0, int((time.monotonic() - self._start_s) / self._interval_s + 1.0))
-        pause = 0
+        # Before the load: what an answer takes, and where counters begin.
+        index = max(0, self._passed() + 1)
+        pause = self._look(-1) or self._look(index)
+        index += 1 + pause
         while not self._stop.wait(max(0.0, self._start_s + index * self._interval_s - time.monotonic())):
             self._left_out += pause
-            pause = self._look(index)
+            if self._pace.is_dear and not self._is_wanted(index):
+                self._left_out, pause = self._left_out + 1, 0
+            else:
+                pause = self._look(index)
             passed = self._passed()
             index = max(index + 1, passed if self._is_early(passed) else passed + 1) + pause
         # What its counters have come to.
         last = self._passed()
-        if pause and 0 < last < index:
+        if last > 0 and (self._pace.is_dear or (pause and last < index)):
             self._left_out += max(0, pause - (index - last))
             self._look(last)
 
+    def _is_wanted(self, index: int) -> bool:
+        """Whether this is the last moment from which an answer is there before the measured phase begins."""
+        if self._measured_from_s is None:
+            return False
+        return math.floor(round(self._measured_from_s / self._interval_s, 6)) - index == 1
+
     def _passed(self) -> int:
         """Intervals that have ended."""
-        return int((time.monotonic() - self._start_s) / self._interval_s)
+        return math.floor((time.monotonic() - self._start_s) / self._interval_s)
 
     def _is_early(self, index: int) -> bool:
         late_s = time.monotonic() - self._start_s - index * self._interval_s
         return late_s < LATE_SHARE_MAX * self._interval_s
 
     def _look(self, index: int) -> int:
-        """The interval before `index` has ended. How many are left out after it."""
-        self._asked += 1
-        began_s = time.monotonic()
-        at_s = began_s - self._start_s
-        try:
-            values = self._source.read()
-        except NotRead as error:
-            self._missed, self._reason = self._missed + 1, str(error)
-            return self._pace.failed(self._took(began_s), will_again=isinstance(error, TooMuch))
-        took_s = self._took(began_s)
-        # Who answers may be anybody, and the table takes what can be reckoned with.
-        values = {name: round(value, 6) for name, value in values.items() if abs(value) < VALUE_MAX}
-        if not values:
-            self._missed, self._reason = self._missed + 1, "it tells none of the metrics that are declared"
-        if index > 0 and values:
-            start_s = (index - 1) * self._interval_s
-            self._keep(
-                {
-                    "interval": index - 1,
-                    "start_s": start_s,
-                    "duration_s": self._interval_s,
-                    "at_s": round(at_s, 4),
-                    "source": self._source.name,
-                    "values": values,
-                }
-            )
-        return self._pace.answered(took_s)
+        """The interval before `index` has ended, or (0) the load has not begun; -1: nothing is kept. How many are left out after it."""
+        # What was told before the load is where the first interval's counters begin.
+        interval = max(0, index - 1)
+        with self._looking:
+            self._asked += 1
+            began_s = time.monotonic()
+            at_s = began_s - self._start_s
+            try:
+                values = self._source.read()
+            except NotRead as error:
+                self._missed, self._reason = self._missed + 1, str(error)
+                return self._pace.failed(self._took(began_s), will_again=isinstance(error, TooMuch))
+            self._pace.answered(self._took(began_s))
+            # Who answers may be anybody, and the table takes what can be reckoned with.
+            values = {name: round(value, 6) for name, value in values.items() if abs(value) < VALUE_MAX}
+            if not values:
+                self._missed, self._reason = (
+                    self._missed + 1,
+                    "it tells none of the metrics that are declared",
+                )
+            elif index >= 0:
+                self._keep(
+                    {
+                        "interval": interval,
+                        "start_s": interval * self._interval_s,
+                        "duration_s": self._interval_s,
+                        "at_s": round(at_s, 4),
+                        "source": self._source.name,
+                        "values": values,
+                    }
+                )
+            return 0
 
     def _took(self, began_s: float) -> float:
         self._answers_s.append(time.monotonic() - began_s)

@@ -361,7 +361,9 @@ class TrialRunner:
         assert self._phases.start_s is not None
         delay_s = self._phases.start_s - time.monotonic()
         self._record.update(schedule_start_unix_ms=machine.unix_ms() + int(delay_s * 1000))
-        self._instruments.start(self._phases.start_s, worker, self._plan.choice.system, self._keep_resources)
+        self._instruments.start(
+            self._phases.start_s, worker, self._plan.choice.system, self._keep_resources, self._workload
+        )
         if self._faults is not None:
             watch = AckWatch(worker.only, trial, self._phases.start_s)
             self._faults.start(
@@ -398,6 +400,7 @@ class TrialRunner:
     def _warmed_up(self, workload: Workload, found: WarmUpResult) -> None:
         """The warm-up is over whose length was not fixed."""
         self._workload = workload
+        self._instruments.measuring_from(workload.warmup_s)
         if self._pace is not None:
             self._record.update(rate_msgs_s=workload.rate_msgs_s, workload=workload.result())
         self._record.update(warm_up=found, measure_from_s=workload.warmup_s, measure_until_s=stop_s(workload))
