@@ -60,8 +60,9 @@ def verdict(
         )
     share = percent(disturbed_share, 1)
     if disturbed_share + unseen_share <= DISTURBED_SHARE_MAX:
-        reach = _reach(disturbed_share + unseen_share, figures_missing)
-        return Verdict(Word.valid, f"{share} of the time was disturbed. {reach}")
+        return Verdict(
+            Word.valid, f"{share} of the time was disturbed. {_reach(disturbed_share + unseen_share)}"
+        )
     part = _unseen(unseen_share) + (BLURRED if blurred else "")
     if held_up:
         return Verdict(
@@ -95,20 +96,20 @@ def _unseen(share: float) -> str:
     return f" For another {percent(share, 1)} a CPU was away in pieces too short to be seen: that is in every figure, and the intervals allow for it."
 
 
-def _reach(disturbed_share: float, figures_missing: Sequence[str]) -> str:
+def _reach(disturbed_share: float) -> str:
     """Up to which percentile so little disturbance does not matter."""
     if disturbed_share <= 0:
         return "The figures as they came are the system's."
-    beside = "those of quiet time stand beside them"
-    if figures_missing:
-        beside += f", of {joined(list(figures_missing))} only bounds"
     above = disturbed_share / TOUCHED
     if above >= 0.5:
-        return f"The figures as they came may be the machine's in part; {beside}."
+        return "The figures as they came may be the machine's in part; those of quiet time stand beside them."
     # Rounded down: two digits of what lies above.
     digits = max(0, 1 - math.floor(math.log10(100 * above)))
     reached = math.floor(100 * (1 - above) * 10**digits) / 10**digits
-    return f"Figures as they came up to p{trimmed(reached, 6)} are the system's; further up they may be the machine's, and {beside}."
+    return (
+        f"Figures as they came up to p{trimmed(reached, 6)} are the system's; further up they may be the machine's, and those of quiet time stand beside "
+        "them."
+    )
 
 
 @dataclass(frozen=True)
