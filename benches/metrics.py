@@ -5,8 +5,8 @@ reading threads is theirs alone (CLOCK_THREAD_CPUTIME_ID), that of the broker th
 
     .venv/bin/python benches/metrics.py [SYSTEM ...] [--seconds 20] [--rounds 3]
 
-With --rate the system is started once and warmed up, and then trials follow each other in rounds of seeded order: its metrics read every second, as
-by default, and not at all. Ratios are of the same round.
+With --rate the system is started once and warmed up, and then trials follow each other in rounds of seeded order: its metrics read every second, as by
+default, and not at all. Ratios are of the same round.
 
     .venv/bin/python benches/metrics.py pulsar kafka --rate 5k --seconds 10 --rounds 8
 """

@@ -181,7 +181,7 @@ class _Reader(Background):
     def measuring_from(self, from_s: float) -> None:
         """As the sampler's."""
         self._measured_from_s = from_s
-        if self._pace.is_dear:
+        if self._is_spared:
             # By a thread of its own: this one sleeps until an interval ends, and then it is too late.
             threading.Thread(target=self._look, args=(self._passed() + 1,), daemon=True).start()
 
@@ -192,7 +192,7 @@ class _Reader(Background):
         index += 1 + pause
         while not self._stop.wait(max(0.0, self._start_s + index * self._interval_s - time.monotonic())):
             self._left_out += pause
-            if self._pace.is_dear and not self._is_wanted(index):
+            if self._is_spared and not self._is_wanted(index):
                 self._left_out, pause = self._left_out + 1, 0
             else:
                 pause = self._look(index)
@@ -200,9 +200,14 @@ class _Reader(Background):
             index = max(index + 1, passed if self._is_early(passed) else passed + 1) + pause
         # What its counters have come to.
         last = self._passed()
-        if last > 0 and (self._pace.is_dear or (pause and last < index)):
+        if last > 0 and (self._is_spared or (pause and last < index)):
             self._left_out += max(0, pause - (index - last))
             self._look(last)
+
+    @property
+    def _is_spared(self) -> bool:
+        """Whether it is left alone while it is measured."""
+        return self._pace.is_dear and not self._every_interval
 
     def _is_wanted(self, index: int) -> bool:
         """Whether this is the last moment from which an answer is there before the measured phase begins."""
@@ -220,37 +225,37 @@ class _Reader(Background):
 
     def _look(self, index: int) -> int:
         """The interval before `index` has ended, or (0) the load has not begun; -1: nothing is kept. How many are left out after it."""
-        # What was told before the load is where the first interval's counters begin.
-        interval = max(0, index - 1)
         with self._looking:
-            self._asked += 1
-            began_s = time.monotonic()
-            at_s = began_s - self._start_s
-            try:
-                values = self._source.read()
-            except NotRead as error:
-                self._missed, self._reason = self._missed + 1, str(error)
-                return self._pace.failed(self._took(began_s), will_again=isinstance(error, TooMuch))
-            self._pace.answered(self._took(began_s))
-            # Who answers may be anybody, and the table takes what can be reckoned with.
-            values = {name: round(value, 6) for name, value in values.items() if abs(value) < VALUE_MAX}
-            if not values:
-                self._missed, self._reason = (
-                    self._missed + 1,
-                    "it tells none of the metrics that are declared",
-                )
-            elif index >= 0:
-                self._keep(
-                    {
-                        "interval": interval,
-                        "start_s": interval * self._interval_s,
-                        "duration_s": self._interval_s,
-                        "at_s": round(at_s, 4),
-                        "source": self._source.name,
-                        "values": values,
-                    }
-                )
-            return 0
+            return self._ask(index)
+
+    def _ask(self, index: int) -> int:
+        self._asked += 1
+        began_s = time.monotonic()
+        at_s = began_s - self._start_s
+        try:
+            values = self._source.read()
+        except NotRead as error:
+            self._missed, self._reason = self._missed + 1, str(error)
+            return self._pace.failed(self._took(began_s), will_again=isinstance(error, TooMuch))
+        self._pace.answered(self._took(began_s))
+        # Who answers may be anybody, and the table takes what can be reckoned with.
+        values = {name: round(value, 6) for name, value in values.items() if abs(value) < VALUE_MAX}
+        if not values:
+            self._missed, self._reason = self._missed + 1, "it tells none of the metrics that are declared"
+        if index >= 0 and values:
+            # What was told before the load is where the first interval's counters begin.
+            interval = max(0, index - 1)
+            self._keep(
+                {
+                    "interval": interval,
+                    "start_s": interval * self._interval_s,
+                    "duration_s": self._interval_s,
+                    "at_s": round(at_s, 4),
+                    "source": self._source.name,
+                    "values": values,
+                }
+            )
+        return 0
 
     def _took(self, began_s: float) -> float:
         self._answers_s.append(time.monotonic() - began_s)
