@@ -23,13 +23,15 @@ from sample_run import (
     workload,
     write_table,
 )
+from stored_trials import unpack
 from streamgauge.analysis.cells import cells
 from streamgauge.analysis.intervals import Intervals
 from streamgauge.analysis.quiet_measured import Quiet, quiet_time
-from streamgauge.analysis.trial import analyse_or_fail
+from streamgauge.analysis.trial import analyse, analyse_or_fail
 from streamgauge.model.result import Durability
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.model.result_machine import Lane
+from streamgauge.store.directory import TrialDirectory
 from streamgauge.vocabulary import troubleshooting as page
 
 SMALL = workload(rate=2000, seconds=12)
@@ -185,6 +187,25 @@ def test_who_reads_late_is_judged_as_who_sends_late(metric: str, tmp_path: Path)
     much = delayed(tmp_path / "much", metric, 0.3 * p99).result().validity
     assert not much.valid
     assert f"p99 of {words} is" in much.reasons[0]
+
+
+@pytest.mark.parametrize(("reader", "is_judged"), [("catch-up", False), ("s-0", True)])
+def test_who_reads_a_backlog_late_is_not_late_with_those_that_tail(
+    reader: str, is_judged: bool, tmp_path: Path
+) -> None:
+    """Whoever catches up has all of a lane's turns; end-to-end latency is that of the others, and so is the lateness by which it is judged."""
+    unpack("gauge-log-backlog-extra-reader", tmp_path)
+
+    def tell(row: dict[str, Any]) -> None:
+        if row["phase"] == "measure" and row["subscription"] == reader:
+            row["receive_delay"] = encode(np.full(2000, 50_000_000))
+
+    rewrite(tmp_path, tell)
+    context = TrialDirectory(tmp_path).read_context()
+    assert context is not None
+    found = analyse(context, tmp_path)
+    assert (found.receive_delay_ms.count > 0) is is_judged
+    assert any("receive delay" in reason for reason in found.validity.reasons) is is_judged
 
 
 def test_a_lingering_batch_makes_up_for_nothing_where_workers_tell_their_wakeups(tmp_path: Path) -> None:

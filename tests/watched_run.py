@@ -59,7 +59,7 @@ def interval(index: int, phase: str, values_ns: list[int], *, unacked: int = 0) 
         "latencies": [
             publish,
             latency("send_delay", values_ns, phase),
-            latency("receive_delay", values_ns, phase),
+            latency("receive_delay", values_ns, phase, 'a "b"\\'),
             latency("end_to_end", values_ns, phase, 'a "b"\\'),
         ],
     }

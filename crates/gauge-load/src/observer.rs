@@ -103,7 +103,7 @@ pub struct Observer {
     /// Since when what is being read may have been there; `i64::MAX`: it is not read from a socket.
     since_ns: i64,
     /// What was read last, of either kind.
-    read: [Option<Read>; 2],
+    read: [Option<Read>; Kind::SLOTS],
 }
 
 /// The tally, for decisions about quiet time.
@@ -182,7 +182,7 @@ impl Observer {
             measured: None,
             watch: None,
             since_ns: i64::MAX,
-            read: [None; 2],
+            read: [None; Kind::SLOTS],
         }
     }
 
@@ -464,15 +464,16 @@ impl Observer {
         if self.since_ns > read_ns {
             return;
         }
-        if let Some(run) = &mut self.read[kind as usize]
+        if let Some(run) = &mut self.read[kind.slot()]
+            && run.kind == kind
             && run.read_ns == read_ns
             && run.since_ns == self.since_ns
         {
             run.messages += messages;
             return;
         }
-        self.end_read(kind);
-        self.read[kind as usize] = Some(Read {
+        self.end_read(kind.slot());
+        self.read[kind.slot()] = Some(Read {
             kind,
             due_ns,
             since_ns: self.since_ns,
@@ -481,13 +482,13 @@ impl Observer {
         });
     }
 
-    fn end_read(&mut self, kind: Kind) {
-        let Some(run) = self.read[kind as usize].take() else {
+    fn end_read(&mut self, slot: usize) {
+        let Some(run) = self.read[slot].take() else {
             return;
         };
         let phase = self.phase_of(run.due_ns);
         let latencies = self.tally.phase(phase, self.subscriptions);
-        let delay = latencies.read_delay_mut(kind);
+        let delay = latencies.read_delay_mut(run.kind);
         delay.all.enter(run.read_ns - run.since_ns, run.messages);
         self.with_watch(|watch, out| watch.read(&run, out));
     }
@@ -539,7 +540,7 @@ impl Observer {
                 let phase = self.phase_of(intended_ns);
                 let latencies = self.tally.phase(phase, self.subscriptions);
                 latencies.end_to_end[subscription].record(received_ns - intended_ns, 1);
-                self.read(Kind::Receipt, intended_ns, received_ns, 1);
+                self.read(Kind::Receipt(subscription), intended_ns, received_ns, 1);
                 self.with_watch(|watch, out| watch.received(subscription, intended_ns, received_ns, out));
             }
             Checked::Misrouted => {
@@ -579,8 +580,7 @@ impl Observer {
 
     /// Puts an empty tally in the place of the one that was filled, and returns that.
     pub fn swap(&mut self, mut empty: Tally) -> Tally {
-        self.end_read(Kind::Ack);
-        self.end_read(Kind::Receipt);
+        (0..Kind::SLOTS).for_each(|slot| self.end_read(slot));
         self.with_watch(|watch, out| watch.carry(out));
         empty.quiet.is_watched = self.watch.is_some();
         empty

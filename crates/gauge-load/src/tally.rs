@@ -112,8 +112,8 @@ pub struct PhaseLatencies {
     pub end_to_end: Vec<Latency>,
     /// The generator's own lateness in reading acknowledgements: how long each may have been there.
     pub ack_delay: ReadDelay,
-    /// The same of messages received.
-    pub receive_delay: ReadDelay,
+    /// The same of messages received, per subscription.
+    pub receive_delay: Vec<ReadDelay>,
     /// Messages that ended without an acknowledgement: they failed, or the run gave up on them.
     pub unacked_msgs: u64,
     pub(crate) publish_apart: MaybeApart,
@@ -132,7 +132,7 @@ impl PhaseLatencies {
             backpressure: Latency::new(),
             end_to_end: (0..subscriptions).map(|_| Latency::new()).collect(),
             ack_delay: ReadDelay::new(),
-            receive_delay: ReadDelay::new(),
+            receive_delay: (0..subscriptions).map(|_| ReadDelay::new()).collect(),
             unacked_msgs: 0,
             publish_apart: None,
             service_apart: None,
@@ -154,10 +154,10 @@ impl PhaseLatencies {
     }
 
     /// How long what was read may have waited; None: the metric is another.
-    pub fn read_delay(&self, metric: Metric) -> Option<&ReadDelay> {
-        match metric {
-            Metric::AckDelay => Some(&self.ack_delay),
-            Metric::ReceiveDelay => Some(&self.receive_delay),
+    pub fn read_delay(&self, metric: Metric, subscription: Option<usize>) -> Option<&ReadDelay> {
+        match (metric, subscription) {
+            (Metric::AckDelay, None) => Some(&self.ack_delay),
+            (Metric::ReceiveDelay, Some(at)) => self.receive_delay.get(at),
             _ => None,
         }
     }
@@ -166,7 +166,7 @@ impl PhaseLatencies {
     pub(crate) fn read_delay_mut(&mut self, kind: Kind) -> &mut ReadDelay {
         match kind {
             Kind::Ack => &mut self.ack_delay,
-            Kind::Receipt => &mut self.receive_delay,
+            Kind::Receipt(at) => &mut self.receive_delay[at],
         }
     }
 
@@ -188,7 +188,6 @@ impl PhaseLatencies {
             (Metric::SendDelay, None, &self.send_delay),
             (Metric::Backpressure, None, &self.backpressure),
             (Metric::AckDelay, None, &self.ack_delay.all),
-            (Metric::ReceiveDelay, None, &self.receive_delay.all),
         ]
         .into_iter()
         .chain(
@@ -196,6 +195,12 @@ impl PhaseLatencies {
                 .iter()
                 .enumerate()
                 .map(|(at, latency)| (Metric::EndToEnd, Some(at), latency)),
+        )
+        .chain(
+            self.receive_delay
+                .iter()
+                .enumerate()
+                .map(|(at, delay)| (Metric::ReceiveDelay, Some(at), &delay.all)),
         )
     }
 
@@ -210,7 +215,9 @@ impl PhaseLatencies {
         self.send_delay.add(&other.send_delay);
         self.backpressure.add(&other.backpressure);
         self.ack_delay.add(&other.ack_delay);
-        self.receive_delay.add(&other.receive_delay);
+        for (mine, theirs) in self.receive_delay.iter_mut().zip(&other.receive_delay) {
+            mine.add(theirs);
+        }
         self.unacked_msgs += other.unacked_msgs;
         for (mine, theirs) in self.end_to_end.iter_mut().zip(&other.end_to_end) {
             mine.add(theirs);
@@ -237,7 +244,7 @@ impl PhaseLatencies {
         self.send_delay.clear();
         self.backpressure.clear();
         self.ack_delay.clear();
-        self.receive_delay.clear();
+        self.receive_delay.iter_mut().for_each(ReadDelay::clear);
         self.unacked_msgs = 0;
         self.end_to_end.iter_mut().for_each(Latency::clear);
         self.aparts_mut().flatten().for_each(|apart| apart.clear());

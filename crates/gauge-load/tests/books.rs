@@ -309,13 +309,40 @@ fn how_long_answers_may_have_waited_is_recorded_by_turn() {
     observer.acked(&ledger, 50_000);
     let tally = observer.swap(Tally::default());
     let latencies = &tally.latencies[0];
-    let receive = &latencies.receive_delay.all;
+    let receive = &latencies.receive_delay[0].all;
     assert_eq!(
         (receive.count(), receive.min_ns(), receive.max_ns()),
         (3, 5_000, 8_000)
     );
     let ack = &latencies.ack_delay.all;
     assert_eq!((ack.count(), ack.min_ns(), ack.max_ns()), (2, 3_000, 3_000));
+}
+
+/// Who reads a backlog is always behind in reading: that is not in how late those are read that tail.
+#[test]
+fn what_subscriptions_wait_for_to_be_read_is_kept_apart() {
+    let mut observer = Observer::new(RUN, true, &[3], 2, 1);
+    observer.start(0);
+    let stamp = |sequence| Stamp {
+        run: RUN,
+        producer: 3,
+        sequence,
+        intended_ns: 100,
+    };
+    observer.turn(4_000);
+    observer.received(0, 0, &message(&stamp(0)), 6_000);
+    observer.turn(1_000);
+    observer.received(1, 0, &message(&stamp(0)), 6_000);
+    observer.received(1, 0, &message(&stamp(1)), 6_000);
+    observer.turn(4_000);
+    observer.received(0, 0, &message(&stamp(1)), 6_000);
+    let tally = observer.swap(Tally::default());
+    let found: Vec<_> = tally.latencies[0]
+        .receive_delay
+        .iter()
+        .map(|delay| (delay.all.count(), delay.all.min_ns(), delay.all.max_ns()))
+        .collect();
+    assert_eq!(found, [(2, 2_000, 2_000), (2, 5_000, 5_000)]);
 }
 
 /// Messages that failed or were given up are counted in the phase in which they were due.

@@ -449,7 +449,7 @@ impl Collector {
                 } else {
                     0
                 };
-                let read_delay = latencies.read_delay(metric);
+                let read_delay = latencies.read_delay(metric, subscription);
                 let has_read = read_delay.is_some_and(|delay| !delay.quiet.is_empty() || delay.left_out > 0);
                 if latency.is_empty() && apart.is_none() && unacked_msgs == 0 && !has_read {
                     continue;

@@ -31,6 +31,9 @@ EDGE_S = 1e-6
 """Start times are sums of durations; this much rounding is forgiven when an interval is matched with a
 window.
 """
+ROLES = {"end_to_end": ("consumer",), "receive_delay": ("producer", "consumer")}
+"""Rows with the distributions of a metric, for those that are not of producers alone; who was late in reading is told per subscription since 2026-11-30,
+and was told of all together before."""
 BUCKETS_MAX = 200_000_000
 """Filled buckets of all histograms that are held at a time: about 5 GB."""
 
@@ -156,11 +159,11 @@ class Intervals:
     def _rows_of(
         self, metric: str, phase: str | None, subscription: str | None, *, with_histogram: bool = True
     ) -> list[int]:
-        role = "consumer" if metric == "end_to_end" else "producer"
+        roles = ROLES.get(metric, ("producer",))
         return [
             index
             for index, row in enumerate(self.rows)
-            if row["role"] == role
+            if row["role"] in roles
             and row["phase"] is not None
             and (phase is None or row["phase"] == phase)
             and (subscription is None or row["subscription"] == subscription)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-PRODUCER_METRICS = ("publish", "service", "send_delay", "backpressure", "ack_delay", "receive_delay")
-METRICS = (*PRODUCER_METRICS, "end_to_end")
-"""What has histograms in an interval: those in rows of role producer, and the one of consumers."""
+METRICS = ("publish", "service", "send_delay", "backpressure", "ack_delay", "receive_delay", "end_to_end")
+"""What has histograms in an interval: in rows of role producer, and those of a subscription (receive_delay, end_to_end) in rows of role consumer."""
 
 INTERVAL_COLUMNS: dict[str, str] = {
     # Key.
@@ -44,7 +43,7 @@ INTERVAL_COLUMNS: dict[str, str] = {
     "backpressure": "binary",
     "end_to_end": "binary",
     "ack_delay": "binary",  # how long acknowledgements may have waited for the generator to read them
-    "receive_delay": "binary",  # the same of messages, of all subscriptions
+    "receive_delay": "binary",  # the same of messages; in the rows of role producer, of all subscriptions, in runs from before 2026-11-30
     "overflow": "int64",  # samples beyond 1 h, not in the histograms, summed over the row's metrics
     "negative": "int64",  # samples below 0, not in the histograms
     "unacked_msgs": "int64",  # role producer: messages of the phase that ended without an acknowledgement

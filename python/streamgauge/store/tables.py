@@ -28,7 +28,6 @@ from streamgauge.model.result_columns import (
     INTERVAL_COLUMNS,
     METRIC_COLUMNS,
     METRICS,
-    PRODUCER_METRICS,
     PROFILE_COLUMNS,
     RESOURCE_COLUMNS,
 )
@@ -163,7 +162,7 @@ def interval_rows(worker: str, interval: Interval) -> Iterator[Row]:
         yield {**key, "role": "consumer", "subscription": subscription.name, **figures}
     groups: dict[tuple[str, str, str | None], list[LatencyEntry]] = {}
     for entry in interval.latencies:
-        role = "producer" if entry.metric in PRODUCER_METRICS else "consumer"
+        role = "producer" if entry.subscription is None else "consumer"
         groups.setdefault((role, entry.phase, entry.subscription), []).append(entry)
     for (role, phase, name), entries in groups.items():
         yield {**key, "role": role, "phase": phase, "subscription": name, **_histograms(entries)}

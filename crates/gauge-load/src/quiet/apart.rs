@@ -146,7 +146,20 @@ struct Due {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Ack,
-    Receipt,
+    /// By this subscription.
+    Receipt(usize),
+}
+
+impl Kind {
+    /// Runs that are open side by side: one of acknowledgements, one of receipts.
+    pub const SLOTS: usize = 2;
+
+    pub fn slot(self) -> usize {
+        match self {
+            Kind::Ack => 0,
+            Kind::Receipt(_) => 1,
+        }
+    }
 }
 
 /// Messages that were read at once, and may have waited for that since `since_ns`.
@@ -203,7 +216,7 @@ impl ReadDelay {
 
 /// What the decisions go into.
 pub(crate) trait Apartments {
-    /// Of the messages' phase: ack delay or receive delay.
+    /// Of the messages' phase: ack delay, or a subscription's receive delay.
     fn of_read(&mut self, kind: Kind, due_ns: i64) -> &mut ReadDelay;
     /// Of the messages' phase: send delay.
     fn of_sent(&mut self, due_ns: i64) -> &mut Apart;
