@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 from lab_support import ROOT
+from rich.console import Console
 from sample_run import LOG, workload, write_run
 from stored_trials import result_of, unpack
 from streamgauge.analysis.study_figures import MeasuredTrial, over_time
 from streamgauge.model.checked_study import parse_study
 from streamgauge.model.result import TrialResult
 from streamgauge.report import study_page
+from streamgauge.report.run import read_run
+from streamgauge.report.terminal_study import print_claims
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.plan_file import check_ours, read_plan, write_plan
 from streamgauge.systems.registry import systems
@@ -51,6 +54,18 @@ def report(directory: Path, text: str = WITH_BACKLOG + PAGES.removeprefix("\n"))
         (path / "result.json").write_text(json.dumps(kept), "utf-8")
     check_ours(read_plan(run), run)
     return study_page.write(run).read_text("utf-8")
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_terminal_tells_what_is_compared_and_what_was_asked(tmp_path: Path, width: int) -> None:
+    """A ratio of times that is refuted at 18 looks like a success to whoever does not know that less was asked."""
+    report(tmp_path)
+    (run,) = tmp_path.iterdir()
+    console = Console(width=width, record=True)
+    print_claims(study_page.outcome_of(read_run(run)), console)
+    told = " ".join(console.export_text().replace("│", " ").split())
+    assert "p99 publish latency: " in told
+    assert ", asked: above 1" in told
 
 
 def section(page: str, title: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.analysis.study_outcome import StudyOutcome, read_outcome
-from streamgauge.inference.checks import Tested, bounds
+from streamgauge.inference.checks import Tested
 from streamgauge.inference.claims import Judged
 from streamgauge.model.study_file import PageFile
 from streamgauge.model.study_told import ToldCell
@@ -23,13 +23,13 @@ from streamgauge.report.forest import forest
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
 from streamgauge.report.run import Run, read_run
-from streamgauge.report.verdict_words import counted, decided_when, found, tone_of, void_rounds, why
+from streamgauge.report.verdict_words import asked, counted, decided_when, found, tone_of, void_rounds, why
 from streamgauge.store.aside import split_notes
 from streamgauge.store.files import write_atomically
 from streamgauge.store.plan_file import read_plan
 from streamgauge.vocabulary.errors import InputError
 from streamgauge.vocabulary.figures import Figure
-from streamgauge.vocabulary.format import instant, joined, plural, significant, trimmed
+from streamgauge.vocabulary.format import instant, joined, plural, significant
 from streamgauge.vocabulary.phases import MEASURE
 from streamgauge.vocabulary.units import format_duration
 
@@ -155,7 +155,7 @@ def _test(figure: Figure, test: Tested) -> dict[str, Any]:
         "told": test,
         "subject": f"{figure.title}: {test.text}",
         "unit": figure.unit if test.test.value else "",
-        "bound": _bound(test),
+        "bound": asked(test),
         "tone": tone_of(test.verdict),
     }
 
@@ -168,13 +168,6 @@ def _unsteady(outcome: StudyOutcome, judged: Judged) -> str:
     return (
         f"{unsteady} of {plural(len(labels), 'trial')} that it rests on were not steady" if unsteady else ""
     )
-
-
-def _bound(test: Tested) -> str:
-    low, high = bounds(test.test)
-    if test.test.between is not None:
-        return f"asked: {trimmed(low)} to {trimmed(high)}"
-    return f"asked: above {trimmed(low)}" if test.test.above is not None else f"asked: below {trimmed(high)}"
 
 
 def _pages(outcome: StudyOutcome) -> list[PageFile]:

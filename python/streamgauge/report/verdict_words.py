@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from streamgauge.analysis.study_outcome import StudyOutcome
 from streamgauge.analysis.study_rounds import cells_in_doubt, lacks_rounds, round_s, rounds_wanted
-from streamgauge.inference.checks import Verdict
+from streamgauge.inference.checks import Tested, Verdict, bounds
 from streamgauge.inference.claims import Judged
 from streamgauge.vocabulary.format import joined, plural, significant, trimmed
 from streamgauge.vocabulary.units import format_duration
@@ -116,6 +116,14 @@ def _outside(outside: Mapping[str, Sequence[str]]) -> list[str]:
 def _short(judged: Judged) -> str:
     """A claim without the bound that is asked for here."""
     return re.sub(r" \(here[^)]*\)", "", judged.claim.claim)
+
+
+def asked(test: Tested) -> str:
+    """Where the number had to lie."""
+    low, high = bounds(test.test)
+    if test.test.between is not None:
+        return f"asked: {trimmed(low)} to {trimmed(high)}"
+    return f"asked: above {trimmed(low)}" if test.test.above is not None else f"asked: below {trimmed(high)}"
 
 
 def decided_when(outcome: StudyOutcome, judged: Judged) -> list[str]:
