@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gauge_client import Gauge, Trial, gauge
-from peers import Cost, JavaTools, Librdkafka
+from peers import Cost, JavaTools, Librdkafka, WakingUp
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.registry import systems
 
@@ -45,6 +45,7 @@ class Bench:
     ours: Gauge
     java: JavaTools
     librdkafka: Librdkafka | None
+    bare: WakingUp | None
     setting: Setting
 
     def compare(self, title: str, goal: str, contestants: dict[str, Callable[[], Cost] | None]) -> None:
@@ -135,15 +136,31 @@ class Bench:
             )
 
     def both(self) -> None:
+        self._both(50_000, 1, "at most 0.7 of ProducerPerformance, which produces only, below 200 MiB")
+        self._both(10_000, 1, "at most 5 us per message, where waking up alone takes less")
+        self._both(10_000, 5, "at most 5 us per message with the linger of Kafka 4's own client")
+
+    def _both(self, rate: int, linger_ms: float, goal: str) -> None:
+        """Produced and consumed, beside a tool that only produces, and a client that only waits, sends and receives."""
+        seconds, bare = self.setting.seconds, self.bare
+
+        def ours(topic: str) -> Cost:
+            return self.ours.run(
+                topic, PARTITIONS, seconds, rate=rate, linger_ms=linger_ms, consume=True
+            ).cost()
+
+        def java(topic: str) -> Cost:
+            return self.java.produce(topic, round(rate * seconds), 100, rate, linger_ms, BATCH_BYTES)
+
         self.compare(
-            "produce and consume 100 B at 50,000 msg/s, linger 1 ms, publish and end-to-end measured",
-            "at most 2 us per message, below 200 MiB",
+            f"produce and consume 100 B at {rate:,} msg/s, linger {linger_ms:g} ms, publish and end-to-end measured",
+            goal,
             {
-                "ours": self._with_topic(
-                    lambda topic: self.ours.run(
-                        topic, PARTITIONS, self.setting.seconds, rate=50_000, consume=True
-                    ).cost()
-                )
+                "ours": self._with_topic(ours),
+                "ProducerPerformance": self._with_topic(java),
+                "waking up alone": None
+                if bare is None
+                else lambda: bare.batches(rate, 100, linger_ms, seconds),
             },
         )
 
@@ -243,8 +260,8 @@ def main() -> None:
         gauge(bootstrap) as ours,
         tempfile.TemporaryDirectory() as scratch,
     ):
-        librdkafka = Librdkafka.build(Path(scratch), bootstrap)
-        bench = Bench(ours, JavaTools(java, classpath, bootstrap), librdkafka, setting)
+        librdkafka, bare = Librdkafka.build(Path(scratch), bootstrap), WakingUp.build(Path(scratch))
+        bench = Bench(ours, JavaTools(java, classpath, bootstrap), librdkafka, bare, setting)
         for name in wanted:
             getattr(bench, name)()
 

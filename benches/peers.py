@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -106,6 +107,32 @@ class JavaTools:
         fields = [field.strip() for field in text.strip().splitlines()[-1].split(",")]
         received, rate_seen = int(fields[4]), float(fields[5])
         return Cost(received, cpu_s - self._start_up(command(1)), received / rate_seen, rss)
+
+
+@dataclass(frozen=True)
+class WakingUp:
+    """A client that does nothing but wait, send and receive (waking_up.c): what any client that does so costs at least on this machine."""
+
+    program: Path
+
+    @staticmethod
+    def build(directory: Path) -> WakingUp | None:
+        """Compiles it; None, with a line that says why, where it cannot be."""
+        program = directory / "waking_up"
+        command = ["cc", "-O2", str(Path(__file__).with_name("waking_up.c")), "-o", str(program)]
+        if shutil.which("cc") is None or subprocess.run(command, check=False).returncode != 0:
+            print("the client that only waits, sends and receives is left out: it needs a C compiler")
+            return None
+        return WakingUp(program)
+
+    def batches(self, rate: int, size: int, linger_ms: float, seconds: float) -> Cost:
+        """As often as a batch leaves that lingers from its first message on, of as many bytes, and its answer."""
+        period_us = round(linger_ms * 1e3 + 1e6 / rate)
+        batch_bytes = round(period_us / 1e6 * rate * (size + 20))
+        arguments = ["timeout", str(period_us), str(batch_bytes), f"{seconds:g}"]
+        text, _, rss = run([str(self.program), *arguments])
+        share, _, _ = text.partition(" %")
+        return Cost(round(rate * seconds), float(share) / 100 * seconds, seconds, rss)
 
 
 @dataclass(frozen=True)
