@@ -83,6 +83,33 @@ def test_a_report_says_what_its_values_rest_on_and_which_pages_it_has_not(tmp_pa
     assert "<h2>Figure 31" not in found
 
 
+def test_a_study_of_before_there_were_rounds_is_judged_and_says_so(tmp_path: Path) -> None:
+    """All three repeats of each cell are on one start of its system: how far starts differ is not known from it."""
+    planned = plan(only=("log-*-1",))
+    kept = [one for one in planned.trials if one.repeat and not planned.cell(one.cell).heats]
+    cells = sorted({one.cell for one in kept})
+    assert len(cells) == 2
+    trials = [
+        planned.trials[0].model_copy(
+            update={"number": 2 * at + 1 + of, "cell": cell, "repeat": at + 1, "round": None, "block": of + 1}
+        )
+        for at in range(3)
+        for of, cell in enumerate(cells)
+    ]
+    former = planned.model_copy(update={"trials": trials, "rounds": 0})
+    run = tmp_path / "20260921-141320-study"
+    write_run(run, [LOG] * len(trials), asked=workload(seconds=4, warmup_s=1.0))
+    write_plan(RunDirectory(run), former)
+    for trial in trials:
+        path = run / f"trials/{trial.number:03d}/result.json"
+        found = json.loads(path.read_text("utf-8"))
+        found["workload"]["name"] = trial.cell
+        path.write_text(json.dumps(found), "utf-8")
+    told = page(run)
+    assert "1 claim" in told
+    assert "All repeats of a system ran on one start of it, as studies once did" in told
+
+
 def test_a_plan_of_before_it_was_stored_makes_the_same_report(run: Path) -> None:
     before = page(run)
     change(run, lambda found: found.pop("told"))
