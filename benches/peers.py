@@ -130,9 +130,9 @@ class WakingUp:
         period_us = round(linger_ms * 1e3 + 1e6 / rate)
         batch_bytes = round(period_us / 1e6 * rate * (size + 20))
         arguments = ["timeout", str(period_us), str(batch_bytes), f"{seconds:g}"]
-        text, _, rss = run([str(self.program), *arguments])
+        text, _, _ = run([str(self.program), *arguments])
         share, _, _ = text.partition(" %")
-        return Cost(round(rate * seconds), float(share) / 100 * seconds, seconds, rss)
+        return Cost(round(rate * seconds), float(share) / 100 * seconds, seconds)
 
 
 @dataclass(frozen=True)

@@ -285,21 +285,24 @@ fn probes_prove_and_are_counted_nowhere() {
     );
 }
 
+fn due_at_100(sequence: u64) -> Stamp {
+    Stamp {
+        run: RUN,
+        producer: 3,
+        sequence,
+        intended_ns: 100,
+    }
+}
+
 /// What was read in a turn may have waited since the turn's `since`; what is not read from a socket tells nothing.
 #[test]
 fn how_long_answers_may_have_waited_is_recorded_by_turn() {
     let mut observer = Observer::new(RUN, true, &[3], 1, 4);
     observer.start(0);
-    let stamp = |sequence| Stamp {
-        run: RUN,
-        producer: 3,
-        sequence,
-        intended_ns: 100,
-    };
     observer.turn(1_000);
-    observer.received(0, 0, &message(&stamp(0)), 6_000);
-    observer.received(0, 0, &message(&stamp(1)), 6_000);
-    observer.received(0, 0, &message(&stamp(2)), 9_000);
+    observer.received(0, 0, &message(&due_at_100(0)), 6_000);
+    observer.received(0, 0, &message(&due_at_100(1)), 6_000);
+    observer.received(0, 0, &message(&due_at_100(2)), 9_000);
     let mut ledger = BatchLedger::new(3);
     ledger.push(0, 100, 200, 60);
     ledger.push(1, 100, 200, 60);
@@ -323,19 +326,13 @@ fn how_long_answers_may_have_waited_is_recorded_by_turn() {
 fn what_subscriptions_wait_for_to_be_read_is_kept_apart() {
     let mut observer = Observer::new(RUN, true, &[3], 2, 1);
     observer.start(0);
-    let stamp = |sequence| Stamp {
-        run: RUN,
-        producer: 3,
-        sequence,
-        intended_ns: 100,
-    };
     observer.turn(4_000);
-    observer.received(0, 0, &message(&stamp(0)), 6_000);
+    observer.received(0, 0, &message(&due_at_100(0)), 6_000);
     observer.turn(1_000);
-    observer.received(1, 0, &message(&stamp(0)), 6_000);
-    observer.received(1, 0, &message(&stamp(1)), 6_000);
+    observer.received(1, 0, &message(&due_at_100(0)), 6_000);
+    observer.received(1, 0, &message(&due_at_100(1)), 6_000);
     observer.turn(4_000);
-    observer.received(0, 0, &message(&stamp(1)), 6_000);
+    observer.received(0, 0, &message(&due_at_100(1)), 6_000);
     let tally = observer.swap(Tally::default());
     let found: Vec<_> = tally.latencies[0]
         .receive_delay
