@@ -85,12 +85,6 @@ pub fn one<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
 }
 
 impl Scenario {
-    /// Of a subscription.
-    pub fn consumers(&self, subscription: usize) -> usize {
-        let told = &self.request["subscriptions"][subscription]["consumers"];
-        told.as_u64().map_or(1, |count| count as usize)
-    }
-
     /// Draws it, and what is of its protocol alone.
     pub fn of<S: System>(seed: u64) -> (Scenario, Plan<S>) {
         let mut rng = Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xA5A5);

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use fake::{Fake, System};
 
 /// How long anything may take that should happen at once.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Worker {
     pub address: SocketAddr,
