@@ -109,6 +109,14 @@ class JavaTools:
         return Cost(received, cpu_s - self._start_up(command(1)), received / rate_seen, rss)
 
 
+def _compiled(source: str, program: Path, *libraries: str) -> bool:
+    """Whether a program of this directory could be made here."""
+    command = ["cc", "-O2", str(Path(__file__).with_name(source)), "-o", str(program), *libraries]
+    return shutil.which("cc") is not None and (
+        subprocess.run(command, capture_output=True, check=False).returncode == 0
+    )
+
+
 @dataclass(frozen=True)
 class WakingUp:
     """A client that does nothing but wait, send and receive (waking_up.c): what any client that does so costs at least on this machine."""
@@ -119,8 +127,7 @@ class WakingUp:
     def build(directory: Path) -> WakingUp | None:
         """Compiles it; None, with a line that says why, where it cannot be."""
         program = directory / "waking_up"
-        command = ["cc", "-O2", str(Path(__file__).with_name("waking_up.c")), "-o", str(program)]
-        if shutil.which("cc") is None or subprocess.run(command, check=False).returncode != 0:
+        if not _compiled("waking_up.c", program):
             print("the client that only waits, sends and receives is left out: it needs a C compiler")
             return None
         return WakingUp(program)
@@ -145,15 +152,8 @@ class Librdkafka:
     @staticmethod
     def build(directory: Path, bootstrap: str) -> Librdkafka | None:
         """Compiles the peer; None, with a line that says why, where it cannot be."""
-        source = Path(__file__).with_name("librdkafka_peer.c")
         program = directory / "librdkafka_peer"
-        result = subprocess.run(
-            ["cc", "-O2", str(source), "-o", str(program), "-lrdkafka"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if result.returncode != 0:
+        if not _compiled("librdkafka_peer.c", program, "-lrdkafka"):
             print("librdkafka is left out: it needs a C compiler and the package librdkafka-dev")
             return None
         return Librdkafka(program, bootstrap)

@@ -32,12 +32,17 @@ def run_of(planned: StudyPlan, tmp_path: Path) -> Path:
     # Two trials that heat, and one that counts.
     write_run(directory, (LOG, LOG, LOG), asked=workload(seconds=4, warmup_s=1.0))
     write_plan(RunDirectory(directory), planned)
-    for number, trial in enumerate([one for one in planned.trials if one.repeat][:3], start=1):
-        path = directory / f"trials/{number:03d}/result.json"
-        found = json.loads(path.read_text("utf-8"))
-        found["workload"]["name"] = trial.cell
-        path.write_text(json.dumps(found), "utf-8")
+    name_trials(directory, [one.cell for one in planned.trials if one.repeat][:3])
     return directory
+
+
+def name_trials(run: Path, cells: list[str]) -> None:
+    """The trials of a run, in their order, are of these cells."""
+    for number, cell in enumerate(cells, start=1):
+        path = run / f"trials/{number:03d}/result.json"
+        found = json.loads(path.read_text("utf-8"))
+        found["workload"]["name"] = cell
+        path.write_text(json.dumps(found), "utf-8")
 
 
 def page(run: Path) -> str:
@@ -100,11 +105,7 @@ def test_a_study_of_before_there_were_rounds_is_judged_and_says_so(tmp_path: Pat
     run = tmp_path / "20260921-141320-study"
     write_run(run, [LOG] * len(trials), asked=workload(seconds=4, warmup_s=1.0))
     write_plan(RunDirectory(run), former)
-    for trial in trials:
-        path = run / f"trials/{trial.number:03d}/result.json"
-        found = json.loads(path.read_text("utf-8"))
-        found["workload"]["name"] = trial.cell
-        path.write_text(json.dumps(found), "utf-8")
+    name_trials(run, [trial.cell for trial in trials])
     told = page(run)
     assert "1 claim" in told
     assert "All repeats of a system ran on one start of it, as studies once did" in told
