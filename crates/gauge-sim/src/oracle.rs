@@ -32,9 +32,6 @@ const TOLD_MAX: usize = 12;
 /// Whoever waits for an answer for longer is not at the end: a second, and the time that an answer takes on its way.
 const AWAITED_NS: i64 = 1_100_000_000;
 
-/// A subscription that is paused, and one whose leader changes, reads what it has read again; nobody does so for ever.
-const READ_MAX: usize = 20;
-
 /// What a number may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Bounds(i128, i128);
@@ -137,7 +134,7 @@ pub fn judge(case: &Case<'_>, marks: &mut Marks) -> Vec<String> {
         .truth
         .delivered
         .iter()
-        .filter(|(_, seen)| seen.len() > READ_MAX)
+        .filter(|((at, batch), seen)| seen.len() > case.truth.reads_at_most(*at, *batch))
         .max_by_key(|(key, seen)| (seen.len(), **key))
     {
         let name = &case.scenario.subscriptions[*at];

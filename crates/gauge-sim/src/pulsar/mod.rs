@@ -559,6 +559,9 @@ impl World<Cluster> {
                 let bytes = self.closing(kind::CLOSE_CONSUMER, slot, id);
                 self.say(at, bytes, Told::Nothing);
                 self.leave_cursor(at, id);
+                if let Some(subscription) = self.subscription_of(at) {
+                    self.truth.closed(subscription, slot);
+                }
             }
         }
     }
