@@ -43,6 +43,8 @@ impl Metric {
     }
 }
 
+const FULL: &str = "an interval has fewer samples of a latency than its counters can count";
+
 /// Values that are gathered before they are entered: enough that each line of the histogram's memory, fetched once, serves several.
 const PENDING_MAX: usize = 8192;
 
@@ -51,10 +53,12 @@ const PENDING_MAX: usize = 8192;
 /// A paced lane sleeps between its messages, and the histogram is out of the cache when the next one comes: entering a value waits
 /// for memory. So single values are gathered and entered together, where the waits overlap. Whoever reads calls
 /// [`Latency::settle`] first; reading with values pending panics.
+///
+/// It is that of an interval, and counts to 4,294,967,295: what goes beyond panics. Half of the memory is half of what must be fetched.
 #[derive(Clone, Debug)]
 pub struct Latency {
     pending: Vec<i64>,
-    histogram: Histogram<u64>,
+    histogram: Histogram<u32>,
     overflow: u64,
     negative: u64,
     sum_ns: i128,
@@ -69,7 +73,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// An empty distribution; takes about 270 KB, and 64 KB for what is pending.
+    /// An empty distribution; takes about 135 KB, and 64 KB for what is pending.
     pub fn new() -> Latency {
         let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
             .expect("the bounds are constants that the library accepts");
@@ -125,6 +129,7 @@ impl Latency {
         self.max_ns = self.max_ns.max(value_ns);
         match u64::try_from(value_ns) {
             Ok(value_ns) if value_ns <= LATENCY_NS_MAX => {
+                let count = u32::try_from(count).expect(FULL);
                 self.histogram
                     .record_n(value_ns, count)
                     .expect("the value lies within the bounds");
@@ -134,7 +139,7 @@ impl Latency {
         }
     }
 
-    fn settled(&self) -> &Histogram<u64> {
+    fn settled(&self) -> &Histogram<u32> {
         assert!(
             self.pending.is_empty(),
             "a distribution is settled before it is read"
@@ -144,10 +149,11 @@ impl Latency {
 
     /// Adds another distribution.
     pub fn add(&mut self, other: &Latency) {
-        // Most distributions of an interval are empty, and going over one costs its 270 KB of memory.
+        // Most distributions of an interval are empty, and going over one costs its 135 KB of memory.
         if other.is_empty() {
             return;
         }
+        assert!(self.count() + other.count() <= u64::from(u32::MAX), "{FULL}");
         self.histogram
             .add(other.settled())
             .expect("all distributions have the same bounds");
@@ -237,7 +243,7 @@ impl Latency {
     }
 
     /// The histogram.
-    pub fn histogram(&self) -> &Histogram<u64> {
+    pub fn histogram(&self) -> &Histogram<u32> {
         self.settled()
     }
 
@@ -328,7 +334,7 @@ mod tests {
         latency
             .encode(&mut V2DeflateSerializer::new(), &mut bytes)
             .unwrap();
-        let read: Histogram<u64> = hdrhistogram::serialization::Deserializer::new()
+        let read: Histogram<u32> = hdrhistogram::serialization::Deserializer::new()
             .deserialize(&mut bytes.as_slice())
             .unwrap();
         assert_eq!(&read, latency.histogram());

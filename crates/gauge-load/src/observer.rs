@@ -7,7 +7,7 @@ use crate::clocks::Clocks;
 use crate::emitter::Departure;
 use crate::ledger::BatchLedger;
 use crate::mutants::{self, Mutant};
-use crate::quiet::{self, Apart, Apartments, Board, Kind, QuietCounters, Read, ReadDelay, Watch};
+use crate::quiet::{self, Apart, Apartments, Board, Kind, QuietCounters, Read, Watch};
 use crate::stamp::{self, Checked, PROBE_PRODUCER};
 use crate::tally::{Counters, PhaseLatencies, Received, Tally};
 
@@ -140,8 +140,12 @@ impl Apartments for Deciding<'_> {
         quiet::made(&mut self.phase(due_ns).end_to_end_apart[subscription])
     }
 
-    fn of_read(&mut self, kind: Kind, due_ns: i64) -> &mut ReadDelay {
-        self.phase(due_ns).read_delay_mut(kind)
+    fn of_read(&mut self, kind: Kind, due_ns: i64) -> &mut Apart {
+        let latencies = self.phase(due_ns);
+        quiet::made(match kind {
+            Kind::Ack => &mut latencies.ack_delay_apart,
+            Kind::Receipt(at) => &mut latencies.receive_delay_apart[at],
+        })
     }
 
     fn counters(&mut self) -> &mut QuietCounters {
@@ -210,12 +214,14 @@ impl Observer {
 
     /// Decides what can be decided. Returns whether everything is.
     pub fn decide_now(&mut self, now_ns: i64) -> bool {
+        self.end_reads();
         self.with_watch(|watch, out| watch.decide(now_ns, out))
             .unwrap_or(true)
     }
 
     /// The end: what is not decided counts as disturbed.
     pub fn decide_rest(&mut self) {
+        self.end_reads();
         self.with_watch(|watch, out| watch.give_up(out));
     }
 
@@ -482,14 +488,21 @@ impl Observer {
         });
     }
 
+    fn end_reads(&mut self) {
+        (0..Kind::SLOTS).for_each(|slot| self.end_read(slot));
+    }
+
     fn end_read(&mut self, slot: usize) {
         let Some(run) = self.read[slot].take() else {
             return;
         };
         let phase = self.phase_of(run.due_ns);
         let latencies = self.tally.phase(phase, self.subscriptions);
-        let delay = latencies.read_delay_mut(run.kind);
-        delay.all.enter(run.read_ns - run.since_ns, run.messages);
+        let delay = match run.kind {
+            Kind::Ack => &mut latencies.ack_delay,
+            Kind::Receipt(at) => &mut latencies.receive_delay[at],
+        };
+        delay.enter(run.read_ns - run.since_ns, run.messages);
         self.with_watch(|watch, out| watch.read(&run, out));
     }
 
@@ -580,7 +593,7 @@ impl Observer {
 
     /// Puts an empty tally in the place of the one that was filled, and returns that.
     pub fn swap(&mut self, mut empty: Tally) -> Tally {
-        (0..Kind::SLOTS).for_each(|slot| self.end_read(slot));
+        self.end_reads();
         self.with_watch(|watch, out| watch.carry(out));
         empty.quiet.is_watched = self.watch.is_some();
         empty

@@ -1,7 +1,7 @@
 //! What a lane saw in one interval: counters, and distributions per phase. Lanes fill one of these while another thread reads the one of before.
 
 use crate::latency::{Latency, Metric};
-use crate::quiet::{self, Apart, Kind, MaybeApart, QuietCounters, ReadDelay};
+use crate::quiet::{self, Apart, MaybeApart, QuietCounters};
 
 /// A stretch of the schedule's axis. A message belongs to the phase in which it was intended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,15 +111,17 @@ pub struct PhaseLatencies {
     /// Intended to received, per subscription.
     pub end_to_end: Vec<Latency>,
     /// The generator's own lateness in reading acknowledgements: how long each may have been there.
-    pub ack_delay: ReadDelay,
+    pub ack_delay: Latency,
     /// The same of messages received, per subscription.
-    pub receive_delay: Vec<ReadDelay>,
+    pub receive_delay: Vec<Latency>,
     /// Messages that ended without an acknowledgement: they failed, or the run gave up on them.
     pub unacked_msgs: u64,
     pub(crate) publish_apart: MaybeApart,
     pub(crate) service_apart: MaybeApart,
     pub(crate) send_delay_apart: MaybeApart,
     pub(crate) end_to_end_apart: Vec<MaybeApart>,
+    pub(crate) ack_delay_apart: MaybeApart,
+    pub(crate) receive_delay_apart: Vec<MaybeApart>,
 }
 
 impl PhaseLatencies {
@@ -131,13 +133,15 @@ impl PhaseLatencies {
             send_delay: Latency::new(),
             backpressure: Latency::new(),
             end_to_end: (0..subscriptions).map(|_| Latency::new()).collect(),
-            ack_delay: ReadDelay::new(),
-            receive_delay: (0..subscriptions).map(|_| ReadDelay::new()).collect(),
+            ack_delay: Latency::unbuffered(),
+            receive_delay: (0..subscriptions).map(|_| Latency::unbuffered()).collect(),
             unacked_msgs: 0,
             publish_apart: None,
             service_apart: None,
             send_delay_apart: None,
             end_to_end_apart: vec![None; subscriptions],
+            ack_delay_apart: None,
+            receive_delay_apart: vec![None; subscriptions],
         }
     }
 
@@ -148,26 +152,11 @@ impl PhaseLatencies {
             (Metric::Service, _) => &self.service_apart,
             (Metric::SendDelay, _) => &self.send_delay_apart,
             (Metric::EndToEnd, Some(at)) => &self.end_to_end_apart[at],
+            (Metric::AckDelay, _) => &self.ack_delay_apart,
+            (Metric::ReceiveDelay, Some(at)) => &self.receive_delay_apart[at],
             _ => &None,
         };
         apart.as_deref().filter(|apart| !apart.is_empty())
-    }
-
-    /// How long what was read may have waited; None: the metric is another.
-    pub fn read_delay(&self, metric: Metric, subscription: Option<usize>) -> Option<&ReadDelay> {
-        match (metric, subscription) {
-            (Metric::AckDelay, None) => Some(&self.ack_delay),
-            (Metric::ReceiveDelay, Some(at)) => self.receive_delay.get(at),
-            _ => None,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn read_delay_mut(&mut self, kind: Kind) -> &mut ReadDelay {
-        match kind {
-            Kind::Ack => &mut self.ack_delay,
-            Kind::Receipt(at) => &mut self.receive_delay[at],
-        }
     }
 
     fn aparts_mut(&mut self) -> impl Iterator<Item = &mut MaybeApart> {
@@ -175,9 +164,11 @@ impl PhaseLatencies {
             &mut self.publish_apart,
             &mut self.service_apart,
             &mut self.send_delay_apart,
+            &mut self.ack_delay_apart,
         ]
         .into_iter()
         .chain(&mut self.end_to_end_apart)
+        .chain(&mut self.receive_delay_apart)
     }
 
     /// Every distribution with its metric and, for end-to-end, its subscription.
@@ -187,7 +178,7 @@ impl PhaseLatencies {
             (Metric::Service, None, &self.service),
             (Metric::SendDelay, None, &self.send_delay),
             (Metric::Backpressure, None, &self.backpressure),
-            (Metric::AckDelay, None, &self.ack_delay.all),
+            (Metric::AckDelay, None, &self.ack_delay),
         ]
         .into_iter()
         .chain(
@@ -200,7 +191,7 @@ impl PhaseLatencies {
             self.receive_delay
                 .iter()
                 .enumerate()
-                .map(|(at, delay)| (Metric::ReceiveDelay, Some(at), &delay.all)),
+                .map(|(at, latency)| (Metric::ReceiveDelay, Some(at), latency)),
         )
     }
 
@@ -225,7 +216,14 @@ impl PhaseLatencies {
         quiet::add(&mut self.publish_apart, &other.publish_apart);
         quiet::add(&mut self.service_apart, &other.service_apart);
         quiet::add(&mut self.send_delay_apart, &other.send_delay_apart);
-        for (mine, theirs) in self.end_to_end_apart.iter_mut().zip(&other.end_to_end_apart) {
+        quiet::add(&mut self.ack_delay_apart, &other.ack_delay_apart);
+        for (mine, theirs) in [
+            (&mut self.end_to_end_apart, &other.end_to_end_apart),
+            (&mut self.receive_delay_apart, &other.receive_delay_apart),
+        ]
+        .into_iter()
+        .flat_map(|(mine, theirs)| mine.iter_mut().zip(theirs))
+        {
             quiet::add(mine, theirs);
         }
     }
@@ -244,7 +242,7 @@ impl PhaseLatencies {
         self.send_delay.clear();
         self.backpressure.clear();
         self.ack_delay.clear();
-        self.receive_delay.iter_mut().for_each(ReadDelay::clear);
+        self.receive_delay.iter_mut().for_each(Latency::clear);
         self.unacked_msgs = 0;
         self.end_to_end.iter_mut().for_each(Latency::clear);
         self.aparts_mut().flatten().for_each(|apart| apart.clear());

@@ -312,12 +312,12 @@ fn how_long_answers_may_have_waited_is_recorded_by_turn() {
     observer.acked(&ledger, 50_000);
     let tally = observer.swap(Tally::default());
     let latencies = &tally.latencies[0];
-    let receive = &latencies.receive_delay[0].all;
+    let receive = &latencies.receive_delay[0];
     assert_eq!(
         (receive.count(), receive.min_ns(), receive.max_ns()),
         (3, 5_000, 8_000)
     );
-    let ack = &latencies.ack_delay.all;
+    let ack = &latencies.ack_delay;
     assert_eq!((ack.count(), ack.min_ns(), ack.max_ns()), (2, 3_000, 3_000));
 }
 
@@ -337,7 +337,7 @@ fn what_subscriptions_wait_for_to_be_read_is_kept_apart() {
     let found: Vec<_> = tally.latencies[0]
         .receive_delay
         .iter()
-        .map(|delay| (delay.all.count(), delay.all.min_ns(), delay.all.max_ns()))
+        .map(|delay| (delay.count(), delay.min_ns(), delay.max_ns()))
         .collect();
     assert_eq!(found, [(2, 2_000, 2_000), (2, 5_000, 5_000)]);
 }

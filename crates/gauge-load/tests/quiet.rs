@@ -14,6 +14,8 @@ const MS: i64 = 1_000_000;
 const CPUS: usize = 2;
 const RATE: f64 = 10_000.0;
 const END_NS: i64 = 150 * MS;
+/// What is read may have been there for so long.
+const WAITED_NS: i64 = 300_000;
 
 /// A stretch in which a CPU is away.
 type Away = (usize, i64, i64);
@@ -102,6 +104,15 @@ impl Parts {
         }
     }
 
+    /// What may have waited to be read, which is never censored.
+    fn judge_read(&mut self, windows: &[Window], read_ns: i64) {
+        let mut parts = Parts::default();
+        parts.judge(windows, read_ns - WAITED_NS, read_ns);
+        self.quiet.count += parts.quiet.count;
+        self.quiet.sum_ns += parts.quiet.sum_ns;
+        self.left_out += parts.left_out + parts.censored.count;
+    }
+
     /// What a tally says.
     fn enter(&mut self, tally: &Tally, metric: Metric, subscription: Option<usize>) {
         for latencies in &tally.latencies {
@@ -114,8 +125,9 @@ impl Parts {
             self.quiet.count += quiet.count();
             self.quiet.sum_ns += quiet.sum_ns();
             if let Some(apart) = apart {
-                self.censored.count += apart.censored.count();
-                self.censored.sum_ns += apart.censored.sum_ns();
+                let censored = apart.censored.distribution();
+                self.censored.count += censored.count();
+                self.censored.sum_ns += censored.sum_ns();
                 self.left_out += apart.left_out;
             }
         }
@@ -193,7 +205,7 @@ proptest! {
         observer.watch(Arc::clone(&board), 0);
         let mut under_way: Vec<Option<(BatchLedger, Vec<Vec<u8>>)>> = vec![None; batches.len()];
         let (mut tallies, mut due) = (Vec::new(), Vec::new());
-        let mut expected = [Parts::default(); 4];
+        let mut expected = [Parts::default(); 6];
         let mut undecided = 0;
         for (now_ns, happens) in script {
             // With room: the lane looks whenever something happens. Else only at its cuts and at the end, with everything undecided.
@@ -223,7 +235,9 @@ proptest! {
                 }
                 Happens::Answer { batch } => {
                     let (ledger, _) = under_way[batch].as_ref().unwrap();
+                    observer.turn(now_ns - WAITED_NS);
                     observer.acked(ledger, now_ns);
+                    (0..ledger.messages()).for_each(|_| expected[4].judge_read(&windows, now_ns));
                     for run in ledger.runs() {
                         for _ in 0..run.messages {
                             expected[0].judge(&windows, run.intended_ns, now_ns);
@@ -233,8 +247,10 @@ proptest! {
                 }
                 Happens::Receive { batch } => {
                     let (ledger, messages) = under_way[batch].as_ref().unwrap();
+                    observer.turn(now_ns - WAITED_NS);
                     for message in messages {
                         observer.received(0, batch % 4, message, now_ns);
+                        expected[5].judge_read(&windows, now_ns);
                     }
                     for run in ledger.runs() {
                         for _ in 0..run.messages {
@@ -248,7 +264,7 @@ proptest! {
         prop_assert!(observer.decide_now(END_NS), "every probe has looked past everything");
         observer.decide_rest();
         tallies.push(observer.swap(Tally::default()));
-        let mut found = [Parts::default(); 4];
+        let mut found = [Parts::default(); 6];
         let (mut sent_msgs, mut sent_left_out_msgs) = (0, 0);
         for tally in &tallies {
             prop_assert!(tally.quiet.is_watched);
@@ -256,6 +272,8 @@ proptest! {
             found[1].enter(tally, Metric::Service, None);
             found[2].enter(tally, Metric::EndToEnd, Some(0));
             found[3].enter(tally, Metric::SendDelay, None);
+            found[4].enter(tally, Metric::AckDelay, None);
+            found[5].enter(tally, Metric::ReceiveDelay, Some(0));
             sent_msgs += tally.quiet.sent_msgs;
             sent_left_out_msgs += tally.quiet.sent_left_out_msgs;
             undecided += tally.quiet.undecided_msgs;

@@ -449,9 +449,7 @@ impl Collector {
                 } else {
                     0
                 };
-                let read_delay = latencies.read_delay(metric, subscription);
-                let has_read = read_delay.is_some_and(|delay| !delay.quiet.is_empty() || delay.left_out > 0);
-                if latency.is_empty() && apart.is_none() && unacked_msgs == 0 && !has_read {
+                if latency.is_empty() && apart.is_none() && unacked_msgs == 0 {
                     continue;
                 }
                 let count = latency.count();
@@ -464,17 +462,11 @@ impl Collector {
                 }
                 let has_parts = is_watched && metric != Metric::Backpressure;
                 let parts = has_parts.then(|| {
-                    if let Some(delay) = read_delay {
-                        return Parts {
-                            quiet: Part::of(&delay.quiet, &mut self.serializer),
-                            censored: Part::default(),
-                            left_out: delay.left_out,
-                        };
-                    }
                     let quiet = Part::of(&Apart::quiet(latency, apart), &mut self.serializer);
                     let censored = apart.map(|apart| &apart.censored).filter(|some| !some.is_empty());
-                    let censored =
-                        censored.map_or_else(Part::default, |some| Part::of(some, &mut self.serializer));
+                    let censored = censored.map_or_else(Part::default, |some| {
+                        Part::of(&some.distribution(), &mut self.serializer)
+                    });
                     let due_msgs = quiet.count + censored.count;
                     match (metric, subscription) {
                         (Metric::Publish, _) => due.quiet_acked_msgs += due_msgs,

@@ -23,16 +23,75 @@ const RECEIVED_MAX: usize = 1 << 18;
 /// Batches of each.
 const GROUPS_MAX: usize = 1 << 14;
 
+/// So many values of a distribution of few are kept one by one.
+const FEW_MAX: usize = 1024;
+
+/// A distribution of which an undisturbed interval has few values, those of its last milliseconds: a list, and beyond that a histogram.
+#[derive(Clone, Debug)]
+pub struct Few {
+    values: Vec<(i64, u64)>,
+    more: Option<Latency>,
+}
+
+impl Few {
+    fn new() -> Few {
+        Few {
+            values: Vec::with_capacity(FEW_MAX),
+            more: None,
+        }
+    }
+
+    fn enter(&mut self, value_ns: i64, count: u64) {
+        if self.values.len() == FEW_MAX {
+            let more = self.more.get_or_insert_with(Latency::unbuffered);
+            for (value_ns, count) in self.values.drain(..) {
+                more.enter(value_ns, count);
+            }
+        }
+        self.values.push((value_ns, count));
+    }
+
+    fn add(&mut self, other: &Few) {
+        if let Some(theirs) = &other.more {
+            self.more.get_or_insert_with(Latency::unbuffered).add(theirs);
+        }
+        for (value_ns, count) in &other.values {
+            self.enter(*value_ns, *count);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.values.clear();
+        if let Some(more) = &mut self.more {
+            more.clear();
+        }
+    }
+
+    /// Whether there is no value.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty() && self.more.as_ref().is_none_or(Latency::is_empty)
+    }
+
+    /// All of it.
+    pub fn distribution(&self) -> Latency {
+        let mut all = self.more.clone().unwrap_or_else(Latency::unbuffered);
+        for (value_ns, count) in &self.values {
+            all.enter(*value_ns, *count);
+        }
+        all
+    }
+}
+
 /// Of one latency, in one phase and interval: what is not quiet.
 #[derive(Clone, Debug)]
 pub struct Apart {
     /// The latencies, as they came, of messages that are in the distribution of all and not quiet: left out, censored, or not decided
     /// at the interval's end.
-    pub excluded: Latency,
+    pub excluded: Few,
     /// The latencies of quiet messages that were seen in an earlier interval, and are not in this one's distribution of all.
-    pub carried: Latency,
+    pub carried: Few,
     /// For how long messages had been under way when they were censored.
-    pub censored: Latency,
+    pub censored: Few,
     /// Messages left out.
     pub left_out: u64,
 }
@@ -40,9 +99,9 @@ pub struct Apart {
 impl Apart {
     fn new() -> Apart {
         Apart {
-            excluded: Latency::unbuffered(),
-            carried: Latency::unbuffered(),
-            censored: Latency::unbuffered(),
+            excluded: Few::new(),
+            carried: Few::new(),
+            censored: Few::new(),
             left_out: 0,
         }
     }
@@ -72,8 +131,8 @@ impl Apart {
     pub fn quiet(all: &Latency, apart: Option<&Apart>) -> Latency {
         let mut quiet = all.clone();
         if let Some(apart) = apart {
-            quiet.subtract(&apart.excluded);
-            quiet.add(&apart.carried);
+            quiet.subtract(&apart.excluded.distribution());
+            quiet.add(&apart.carried.distribution());
         }
         quiet
     }
@@ -173,51 +232,10 @@ pub(crate) struct Read {
     pub messages: u64,
 }
 
-/// How long what was read may have waited: simpler than [`Apart`], since nothing is under way across intervals.
-#[derive(Clone, Debug)]
-pub struct ReadDelay {
-    /// All, as they came.
-    pub all: Latency,
-    /// What was read in quiet time, of what was decided in the interval.
-    pub quiet: Latency,
-    /// Messages that were not.
-    pub left_out: u64,
-}
-
-impl ReadDelay {
-    pub(crate) fn new() -> ReadDelay {
-        ReadDelay {
-            all: Latency::unbuffered(),
-            quiet: Latency::unbuffered(),
-            left_out: 0,
-        }
-    }
-
-    pub(crate) fn add(&mut self, other: &ReadDelay) {
-        self.all.add(&other.all);
-        self.quiet.add(&other.quiet);
-        self.left_out += other.left_out;
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.all.clear();
-        self.quiet.clear();
-        self.left_out = 0;
-    }
-
-    fn decide(&mut self, read: &Read, fate: Fate) {
-        if fate == Fate::Quiet {
-            self.quiet.enter(read.read_ns - read.since_ns, read.messages);
-        } else {
-            self.left_out += read.messages;
-        }
-    }
-}
-
 /// What the decisions go into.
 pub(crate) trait Apartments {
     /// Of the messages' phase: ack delay, or a subscription's receive delay.
-    fn of_read(&mut self, kind: Kind, due_ns: i64) -> &mut ReadDelay;
+    fn of_read(&mut self, kind: Kind, due_ns: i64) -> &mut Apart;
     /// Of the messages' phase: send delay.
     fn of_sent(&mut self, due_ns: i64) -> &mut Apart;
     /// Of the messages' phase: publish and service.
@@ -324,7 +342,7 @@ impl Watch {
 
     pub fn read(&mut self, read: &Read, out: &mut impl Apartments) {
         if !self.read.push(read.read_ns, 0, read.since_ns, *read) {
-            out.of_read(read.kind, read.due_ns).decide(read, Fate::Unknown);
+            enter_read(read, Fate::Unknown, false, out);
         }
     }
 
@@ -403,14 +421,12 @@ impl Watch {
             }
         });
         self.read.decide(horizon_ns, |group, reads| {
-            let is_clear = spans.is_clear(group.from_ns, group.until_ns);
+            if spans.is_clear(group.from_ns, group.until_ns) && !group.is_carried {
+                return;
+            }
             for read in reads {
-                let fate = if is_clear {
-                    Fate::Quiet
-                } else {
-                    spans.judge(read.since_ns, read.read_ns)
-                };
-                out.of_read(read.kind, read.due_ns).decide(read, fate);
+                let fate = spans.judge(read.since_ns, read.read_ns);
+                enter_read(read, fate, group.is_carried, out);
             }
         });
         self.sent.is_empty() && self.acked.is_empty() && self.received.is_empty() && self.read.is_empty()
@@ -440,6 +456,12 @@ impl Watch {
                 apart.excluded.enter(group.answered_ns - due_ns, 1);
             }
         });
+        self.read.carry(|_, reads| {
+            for read in reads {
+                let apart = out.of_read(read.kind, read.due_ns);
+                apart.excluded.enter(read.read_ns - read.since_ns, read.messages);
+            }
+        });
     }
 
     /// The end: what is still not decided never will be.
@@ -460,13 +482,23 @@ impl Watch {
                 give_up_receipt(subscription, due_ns, group.answered_ns, group.is_carried, out);
             }
         });
-        self.read.decide(i64::MAX, |_, reads| {
+        self.read.decide(i64::MAX, |group, reads| {
             for read in reads {
-                out.of_read(read.kind, read.due_ns).decide(read, Fate::Unknown);
+                enter_read(read, Fate::Unknown, group.is_carried, out);
             }
         });
         self.board.set_oldest_due_ns(self.lane, super::NOTHING_DUE_NS);
     }
+}
+
+/// How long what was read may have waited is known, or it is not: nothing of it is censored.
+fn enter_read(read: &Read, fate: Fate, is_carried: bool, out: &mut impl Apartments) {
+    let fate = match fate {
+        Fate::Quiet => fate,
+        _ => Fate::LeftOut,
+    };
+    out.of_read(read.kind, read.due_ns)
+        .enter(fate, read.since_ns, read.read_ns, read.messages, is_carried);
 }
 
 fn give_up_sent(run: &Due, sent_ns: i64, is_carried: bool, out: &mut impl Apartments) {
@@ -493,4 +525,31 @@ fn give_up_receipt(
     out.of_receipt(subscription, due_ns)
         .enter(Fate::Unknown, due_ns, received_ns, 1, is_carried);
     out.counters().undecided_msgs += 1;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_are_what_many_would_be() {
+        let mut all = Latency::unbuffered();
+        let (mut one, mut other) = (Few::new(), Few::new());
+        assert!(one.is_empty() && one.distribution().is_empty());
+        for at in 0..3 * FEW_MAX as i64 {
+            let few = if at % 3 == 0 { &mut other } else { &mut one };
+            few.enter(at * 977 - 5, 2);
+            all.enter(at * 977 - 5, 2);
+        }
+        one.add(&other);
+        let found = one.distribution();
+        assert!(!one.is_empty());
+        assert_eq!(found.histogram(), all.histogram());
+        assert_eq!(
+            (found.count(), found.sum_ns(), found.min_ns(), found.max_ns()),
+            (all.count(), all.sum_ns(), all.min_ns(), all.max_ns())
+        );
+        one.clear();
+        assert!(one.is_empty() && one.distribution().is_empty());
+    }
 }
