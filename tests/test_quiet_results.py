@@ -254,12 +254,16 @@ def test_the_first_line_asks_for_as_many_repeats_as_would_tell(sample: TrialResu
 
     base = side("nats", [2.0, 1.5, 2.5, 1.0, 4.0])
     near = answer(base + side("kafka", [3.0, 2.0, 4.0, 1.5, 6.0]))
-    differs = "Kafka's was 1.48 times as high in these trials, and runs of the same differ by as much"
+    differs = (
+        "Kafka's was 1.48 times as high on average in these trials, and runs of the same differ by as much"
+    )
     assert f"{differs}: about 31 repeats would tell (run --repeat 31)." in near
     wild = answer(base + side("kafka", [2.5, 0.1, 30.0, 1.0, 40.0]))
     assert "not even 100 repeats would tell them apart." in wild
     far = answer(base + side("kafka", [20.0, 15.0, 22.0, 11.0, 40.0]))
-    assert re.search(r"Kafka's is 9\.\d+ times as high \(95 %: 4\.\d+ to .* times; 5 trials each\)\.", far)
+    assert re.search(
+        r"Kafka's is 9\.\d+ times as high on average \(95 %: 4\.\d+ to .* times; 5 trials each\)\.", far
+    )
     turned = answer(base + side("kafka", [2.1, 0.5, 2.6, 0.4, 2.2]))
     assert "Which of Nats and Kafka is faster, these trials do not tell: about" in turned
 

@@ -104,7 +104,8 @@ def _by_repeats(base: Cell, other: Cell, ratio: Number) -> str:
     low, high = ratio.interval()
     if ratio.value <= 1:
         return f"{_open(base, other)}: {_tell(base, ratio)}."
-    times = f"{trimmed(ratio.value)} times as high"
+    # Each side's figure is a median over its trials, and their quotient may be another.
+    times = f"{trimmed(ratio.value)} times as high on average"
     if low <= 1:
         return f"{names} was {times} in these trials, and runs of the same differ by as much: {_tell(base, ratio)}."
     trials = (
