@@ -20,7 +20,7 @@ from pathlib import Path
 
 from streamgauge.analysis.study_outcome import StudyOutcome
 from streamgauge.analysis.study_rounds import next_round
-from streamgauge.inference.checks import Sample
+from streamgauge.inference.checks import Sample, named_of
 from streamgauge.inference.contrast import Value
 from streamgauge.inference.looks import ROUNDS_MIN
 from streamgauge.model.study_order import with_round
@@ -29,19 +29,19 @@ from streamgauge.report.run import read_run
 from streamgauge.report.study_page import outcome_of
 from streamgauge.vocabulary.units import parse_duration
 
-Figures = Mapping[str, float]
-"""Logarithms by figure."""
-
 
 @dataclass(frozen=True)
 class Replayed(StudyOutcome):
     """A study as far as it was played."""
 
-    played: Mapping[tuple[str, str], Sequence[Value]]
-    """Per cell and figure."""
+    played: Mapping[tuple[str, str], Sequence[tuple[int, float]]]
+    """Per cell and figure: numbers of trials, and values."""
 
     def sample(self, cell: str, figure: str) -> Sample:
-        values = tuple(self.played.get((cell, figure), ()))
+        values = tuple(
+            Value(value, *self._place(number), number)
+            for number, value in self.played.get((cell, figure), ())
+        )
         return Sample(values, None if values else "not played", len(values))
 
 
@@ -53,13 +53,7 @@ class Truth:
         self.cells = [cell.cell for cell in run.plan.cells if not cell.heats]
         self.kept = {cell.cell: cell.system for cell in run.plan.cells}
         self.figures = sorted(
-            {
-                figure
-                for judged in run.claims
-                for test in judged.tests
-                for figure in (test.test.figure, test.test.of)
-                if figure is not None
-            }
+            {figure for judged in run.claims for test in judged.tests for _, figure in named_of(test.test)}
         )
         self.means: dict[str, dict[str, float]] = {}
         self.residuals: dict[str, list[dict[str, float]]] = {}
@@ -88,8 +82,8 @@ class Truth:
             for logs in found.values()
         ]
 
-    def trial(self, cell: str, drawn: random.Random) -> Figures:
-        """One more trial of a cell: its figures."""
+    def trial(self, cell: str, drawn: random.Random) -> dict[str, float]:
+        """One more trial of a cell: logarithms by figure."""
         others = [one for one in self.cells if self.kept[one] == self.kept[cell] and self.residuals[one]]
         source = drawn.choice([cell, drawn.choice(others)])
         apart = drawn.choice(self.residuals[source])
@@ -98,26 +92,21 @@ class Truth:
 
 def play(truth: Truth, budget_s: float, drawn: random.Random) -> Replayed:
     """A study from its first round until its budget is used up."""
-    plan = truth.run.plan.model_copy(update={"trials": []})
-    played: dict[tuple[str, str], list[Value]] = {}
+    run, played = truth.run, dict[tuple[str, str], list[tuple[int, float]]]()
+    plan = run.plan.model_copy(update={"trials": []})
 
     def add(plan: StudyPlan, cells: Sequence[str], turns: int = 1) -> StudyPlan:
         plan = with_round(plan, cells, turns)
         for trial in plan.trials:
             if trial.round == plan.rounds and trial.cell in truth.cells:
                 for figure, log in truth.trial(trial.cell, drawn).items():
-                    value = Value(math.exp(log), trial.round, trial.block, trial.number)
-                    played.setdefault((trial.cell, figure), []).append(value)
+                    played.setdefault((trial.cell, figure), []).append((trial.number, math.exp(log)))
         return plan
-
-    def outcome(plan: StudyPlan) -> Replayed:
-        run = truth.run
-        return Replayed(plan, run.study, run.manifest, (), {key: tuple(all_) for key, all_ in played.items()})
 
     for _ in range(ROUNDS_MIN):
         plan = add(plan, truth.cells)
     while True:
-        found = outcome(plan)
+        found = Replayed(plan, run.study, run.manifest, (), played)
         wanted, turns = next_round(found, budget_s / truth.slowness - plan.estimate_s())
         if not wanted:
             return found

@@ -217,12 +217,13 @@ impl PhaseLatencies {
         quiet::add(&mut self.service_apart, &other.service_apart);
         quiet::add(&mut self.send_delay_apart, &other.send_delay_apart);
         quiet::add(&mut self.ack_delay_apart, &other.ack_delay_apart);
-        for (mine, theirs) in [
-            (&mut self.end_to_end_apart, &other.end_to_end_apart),
-            (&mut self.receive_delay_apart, &other.receive_delay_apart),
-        ]
-        .into_iter()
-        .flat_map(|(mine, theirs)| mine.iter_mut().zip(theirs))
+        for (mine, theirs) in self.end_to_end_apart.iter_mut().zip(&other.end_to_end_apart) {
+            quiet::add(mine, theirs);
+        }
+        for (mine, theirs) in self
+            .receive_delay_apart
+            .iter_mut()
+            .zip(&other.receive_delay_apart)
         {
             quiet::add(mine, theirs);
         }

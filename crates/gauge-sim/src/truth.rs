@@ -6,9 +6,6 @@ use gauge_load::stamp::{self, Checked, PROBE_PRODUCER};
 
 use crate::net::Delivery;
 
-/// A subscription that is paused, and one whose leader changes, reads what it has read again; nobody does so for ever.
-const READ_MAX: usize = 20;
-
 /// A message as it was found in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
@@ -183,13 +180,6 @@ impl Truth {
     /// The system closes a consumer by itself.
     pub fn closed(&mut self, subscription: usize, slot: usize) {
         *self.closed.entry((subscription, slot)).or_default() += 1;
-    }
-
-    /// How often a batch may be read: whose consumer is closed is handed to another, who begins at what was acknowledged, once then, and once
-    /// when the consumer is back.
-    pub fn reads_at_most(&self, subscription: usize, batch: usize) -> usize {
-        let place = (subscription, self.batches[batch].slot);
-        READ_MAX + 2 * self.closed.get(&place).copied().unwrap_or(0)
     }
 
     pub fn offend(&mut self, what: impl FnOnce() -> String) {

@@ -74,11 +74,18 @@ impl Few {
 
     /// All of it.
     pub fn distribution(&self) -> Latency {
-        let mut all = self.more.clone().unwrap_or_else(Latency::unbuffered);
+        let mut all = Latency::unbuffered();
+        self.add_to(&mut all);
+        all
+    }
+
+    fn add_to(&self, all: &mut Latency) {
+        if let Some(more) = &self.more {
+            all.add(more);
+        }
         for (value_ns, count) in &self.values {
             all.enter(*value_ns, *count);
         }
-        all
     }
 }
 
@@ -132,7 +139,7 @@ impl Apart {
         let mut quiet = all.clone();
         if let Some(apart) = apart {
             quiet.subtract(&apart.excluded.distribution());
-            quiet.add(&apart.carried.distribution());
+            apart.carried.add_to(&mut quiet);
         }
         quiet
     }
