@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -128,6 +129,41 @@ def test_a_system_that_stands_still_is_not_disturbed(gauge: Path, tmp_path: Path
         # One stop that windows have cut is hardly known, and the interval says so.
         assert p99["value"] > 0.25 * implied_ms
     assert p99["at_most"] is None or p99["at_most"] > 0.9 * implied_ms
+
+
+def test_a_generator_that_is_stopped_was_away_where_others_are_busy(gauge: Path, tmp_path: Path) -> None:
+    """Then CPUs have something to run meanwhile, of lower priority than the probes: what they wait for is no work of the kernel for it."""
+    spinning = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)
+    ]
+    try:
+        asked = ("run", "--rate", "1000", "--warmup", "1s", "--duration", "6s", "--quiet-limit", "1")
+        process = lab_support.lab(gauge, tmp_path, *asked, "--events", "events.jsonl")
+        events = tmp_path / "events.jsonl"
+        deadline_s = time.monotonic() + 60
+        while not (events.exists() and '"phase":"measure"' in events.read_text().replace(" ", "")):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
+        (worker,) = (
+            one for one in psutil.Process(process.pid).children() if one.cmdline()[1:2] == ["worker"]
+        )
+        stood_s = 0.0
+        for _ in range(3):
+            worker.send_signal(signal.SIGSTOP)
+            await_standing("the worker", [worker.pid])
+            stood_from_s = time.monotonic()
+            threading.Event().wait(0.4)
+            stood_s += time.monotonic() - stood_from_s
+            worker.send_signal(signal.SIGCONT)
+            threading.Event().wait(0.6)
+        process.communicate(timeout=150)
+    finally:
+        for one in spinning:
+            one.kill()
+            one.wait()
+    quiet = lab_support.result(tmp_path)["quiet"]
+    assert quiet["watched"], quiet["why_not"]
+    assert quiet["away_share"] * quiet["seconds"] > 0.9 * stood_s
 
 
 def test_without_the_right_to_real_time_priority_nothing_is_claimed(gauge: Path, tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ pub enum Cause {
     RealTime,
     /// Deferred work of interrupts.
     Softirq,
-    /// The timer itself came late, and no account tells why: a host that keeps none, the machine's firmware, or too little for a tick.
+    /// The timer itself came late, and no account tells why: a host that keeps none, the machine's firmware, too little for a tick, or a generator that was
+    /// stopped as a whole.
     Unknown,
 }
 

@@ -14,6 +14,10 @@ const FLAG_USE_CLOCKID: u64 = 1 << 25;
 const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 const RECORD_LOST: u32 = 2;
 const RECORD_SAMPLE: u32 = 9;
+/// Of a record's header: in which mode the CPU was, three bits of the half word after the type.
+const MODE_SHIFT: u32 = 32;
+const MODE_MASK: u64 = 0b111;
+const MODE_USER: u64 = 2;
 const PAGE_BYTES: usize = 4096;
 /// Of the page before the data, which both sides write: where the kernel has written to, and what has been read.
 const HEAD_OFFSET: usize = 1024;
@@ -110,6 +114,14 @@ impl Event {
     }
 }
 
+/// Of a sample, the first `N` words.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<const N: usize> {
+    pub words: [u64; N],
+    /// Whether the CPU was in a program's own code, and not in the kernel.
+    pub is_user: bool,
+}
+
 /// Where an event's samples are put.
 #[derive(Debug)]
 pub struct Ring {
@@ -162,8 +174,8 @@ impl Ring {
         unsafe { self.mapping.as_ptr().add(offset).cast::<u64>().read() }
     }
 
-    /// Takes out the samples that have come since it was asked last, in their order; of each the first `N` words. Whether any were lost.
-    pub fn drain<const N: usize>(&mut self, mut each: impl FnMut([u64; N])) -> bool {
+    /// Takes out the samples that have come since it was asked last, in their order. Whether any were lost.
+    pub fn drain<const N: usize>(&mut self, mut each: impl FnMut(Sample<N>)) -> bool {
         let mut were_lost = false;
         let head = self.shared(HEAD_OFFSET).load(Ordering::Acquire);
         while self.tail < head {
@@ -176,7 +188,10 @@ impl Ring {
                 break;
             }
             match header as u32 {
-                RECORD_SAMPLE => each(std::array::from_fn(|at| self.word(self.tail + 8 + 8 * at as u64))),
+                RECORD_SAMPLE => each(Sample {
+                    words: std::array::from_fn(|at| self.word(self.tail + 8 + 8 * at as u64)),
+                    is_user: (header >> MODE_SHIFT) & MODE_MASK == MODE_USER,
+                }),
                 RECORD_LOST => were_lost = true,
                 _ => {}
             }

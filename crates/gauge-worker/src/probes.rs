@@ -9,7 +9,8 @@
 //!
 //! What a probe cannot interrupt is the kernel: where it works for a thread of lower priority and is not preemptible, the probe waits, and that is no
 //! disturbance but the system's own work (or the generator's). Nor is what the system's own threads do at a real-time priority above the probe's.
-//! Where the kernel lets the probes see who had the CPU meanwhile ([`Ticks`]), such stretches are no windows.
+//! Where the kernel lets the probes see who had the CPU meanwhile ([`Ticks`]), such stretches are no windows. Where a thread of lower priority was in its own
+//! code, a probe that could have run would have run: the generator's process was stopped, which is a window.
 //!
 //! Probes that follow no messages sample: they may wake up seldom, and what they see of each window is not where it began, but over many windows how
 //! long the CPU was away.
@@ -36,7 +37,7 @@ use serde::Serialize;
 use crate::accounts;
 use crate::disturbance::Disturbance;
 use crate::scheduling;
-use crate::ticks::{Holder, Tick, Ticks, holder};
+use crate::ticks::{Holder, Rank, Tick, Ticks, holder};
 use own::Finder;
 pub use own::Own;
 pub use period::{FOLLOWING, SAMPLING};
@@ -399,7 +400,7 @@ impl Ticking {
         let latest = &mut self.latest;
         self.ticks.drain(|tick| latest.push(tick));
         let found = is_late.then(|| {
-            let known = Cell::new((0, false));
+            let known = Cell::new((0, Rank::Below));
             holder(
                 latest,
                 due_ns,
@@ -408,7 +409,14 @@ impl Ticking {
                 TICK_SLACK_NS,
                 |tid| {
                     if known.get().0 != tid {
-                        known.set((tid, !scheduling::is_below_probes(tid) && !own.holds(tid)));
+                        let rank = if scheduling::is_below_probes(tid) {
+                            Rank::Below
+                        } else if own.holds(tid) {
+                            Rank::Own
+                        } else {
+                            Rank::Above
+                        };
+                        known.set((tid, rank));
                     }
                     known.get().1
                 },

@@ -144,7 +144,8 @@ impl Seen {
         let mut moments = std::mem::take(&mut self.later);
         let mut were_lost = false;
         for ring in &mut self.rings {
-            were_lost |= ring.drain(|[id, thread, at_ns]| {
+            were_lost |= ring.drain(|sample| {
+                let [id, thread, at_ns] = sample.words;
                 if let Some(is_entry) = self.are_entries.get(&id) {
                     moments.push(Moment {
                         at_ns: at_ns as i64,

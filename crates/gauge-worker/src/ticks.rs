@@ -21,6 +21,8 @@ pub struct Tick {
     pub at_ns: i64,
     /// The thread that it interrupted; 0: none, the CPU was idle.
     pub tid: u32,
+    /// Whether it interrupted the thread's own code, and not the kernel's for it.
+    pub is_user: bool,
 }
 
 /// The ticks of a CPU, as long as it lives.
@@ -58,28 +60,42 @@ impl Ticks {
 
     /// Takes out the ticks that have come since it was asked last, in their order.
     pub fn drain(&mut self, mut each: impl FnMut(Tick)) {
-        self.ring.drain(|[thread, at_ns]| {
+        self.ring.drain(|sample| {
+            let [thread, at_ns] = sample.words;
             each(Tick {
                 at_ns: at_ns as i64,
                 tid: (thread >> 32) as u32,
+                is_user: sample.is_user,
             })
         });
     }
 }
 
-/// Who had a CPU while a probe waited for it.
+/// What a thread is to a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
-    /// Nobody: its interrupts came late as well.
-    Away,
-    /// A thread that goes before the probe or is its equal.
+pub enum Rank {
+    /// It goes before the probe or is its equal, and is not of the system under test.
     Above,
-    /// Threads that the probe goes before, in the kernel.
+    /// The same, of the system under test.
+    Own,
+    /// The probe goes before it.
     Below,
 }
 
-/// Who had the CPU from `due_ns`, when a probe was to run and a tick was to come, to `now_ns`, when it did. `is_above`: whether a thread is not one that the
-/// probe goes before, as far as that can be found out.
+/// Who had a CPU while a probe waited for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// Nobody that kept the probe from running: interrupts came late as well, or the probe itself was not to run, as its process was stopped (by a signal, or
+    /// as a group is frozen).
+    Away,
+    /// A thread that goes before the probe or is its equal.
+    Above,
+    /// The system's own threads, or those that the probe goes before, in the kernel.
+    Below,
+}
+
+/// Who had the CPU from `due_ns`, when a probe was to run and a tick was to come, to `now_ns`, when it did. `rank`: of a thread, as far as that can be found
+/// out.
 ///
 /// `period_ns`: between two ticks. `slack_ns`: by as much a tick may be late, and a probe for other reasons. What came before does not matter: a CPU that was idle has no ticks.
 pub fn holder(
@@ -88,7 +104,7 @@ pub fn holder(
     now_ns: i64,
     period_ns: i64,
     slack_ns: i64,
-    is_above: impl Fn(u32) -> bool,
+    rank: impl Fn(u32) -> Rank,
 ) -> Holder {
     let during = &ticks[ticks.partition_point(|tick| tick.at_ns < due_ns - slack_ns)..];
     // One was to come with the probe, and then one each period.
@@ -101,12 +117,18 @@ pub fn holder(
     }
     // An idle CPU would have run the probe.
     if during.is_empty() || during.iter().any(|tick| tick.tid == 0) {
-        Holder::Away
-    } else if during.iter().any(|tick| is_above(tick.tid)) {
-        Holder::Above
-    } else {
-        Holder::Below
+        return Holder::Away;
     }
+    let mut found = Holder::Below;
+    for tick in during {
+        match rank(tick.tid) {
+            Rank::Above => return Holder::Above,
+            // Who is not in the kernel is put aside for a probe that can run, if not by that very tick.
+            Rank::Below if tick.is_user && tick.at_ns - due_ns > slack_ns => found = Holder::Away,
+            Rank::Below | Rank::Own => {}
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -116,18 +138,35 @@ mod tests {
     const TICK_NS: i64 = 1_000_000;
     const SLACK_NS: i64 = 250_000;
     const THIEF: u32 = 7;
+    const BROKER: u32 = 8;
 
+    /// Who had the CPU, by ticks that came in the kernel.
     fn held(ticks: &[(i64, u32)], due_us: i64, now_us: i64) -> Holder {
+        held_in(ticks, &[], due_us, now_us)
+    }
+
+    /// `in_user_us`: which of them came in a program's own code.
+    fn held_in(ticks: &[(i64, u32)], in_user_us: &[i64], due_us: i64, now_us: i64) -> Holder {
         let ticks: Vec<Tick> = ticks
             .iter()
             .map(|(at_us, tid)| Tick {
                 at_ns: at_us * 1000,
                 tid: *tid,
+                is_user: in_user_us.contains(at_us),
             })
             .collect();
-        holder(&ticks, due_us * 1000, now_us * 1000, TICK_NS, SLACK_NS, |tid| {
-            tid == THIEF
-        })
+        holder(
+            &ticks,
+            due_us * 1000,
+            now_us * 1000,
+            TICK_NS,
+            SLACK_NS,
+            |tid| match tid {
+                THIEF => Rank::Above,
+                BROKER => Rank::Own,
+                _ => Rank::Below,
+            },
+        )
     }
 
     #[test]
@@ -162,6 +201,25 @@ mod tests {
             held(&[(2_010, 1), (10_010, 5), (11_010, 5)], 10_000, 11_700),
             Holder::Below
         );
+    }
+
+    #[test]
+    fn a_probe_whose_process_is_stopped_waits_for_nobody() {
+        let ticks = [(9_010, 5), (10_010, 5), (11_010, 5), (12_010, 6), (13_010, 5)];
+        assert_eq!(held_in(&ticks, &[12_010], 10_000, 13_700), Holder::Away);
+        assert_eq!(
+            held_in(&ticks, &[9_010, 10_010], 10_000, 13_700),
+            Holder::Below,
+            "a thread may enter the kernel in the moment in which the probe is due"
+        );
+        let ticks = [(9_010, 5), (10_010, BROKER), (11_010, BROKER)];
+        assert_eq!(
+            held_in(&ticks, &[10_010, 11_010], 10_000, 11_700),
+            Holder::Below,
+            "what goes before the probe does so in its own code as well"
+        );
+        let ticks = [(10_010, THIEF), (11_010, 5)];
+        assert_eq!(held_in(&ticks, &[10_010, 11_010], 10_000, 11_700), Holder::Above);
     }
 
     #[test]
