@@ -102,6 +102,8 @@ pub struct Observer {
     watch: Option<Box<Watch>>,
     /// Since when what is being read may have been there; `i64::MAX`: it is not read from a socket.
     since_ns: i64,
+    /// Messages have their end when an answer is read, and not when they are written.
+    has_answers: bool,
     /// What was read last, of either kind.
     read: [Option<Read>; Kind::SLOTS],
 }
@@ -186,8 +188,14 @@ impl Observer {
             measured: None,
             watch: None,
             since_ns: i64::MAX,
+            has_answers: true,
             read: [None; Kind::SLOTS],
         }
+    }
+
+    /// Nobody answers: messages have their end when they are written, so that there is no lateness in reading it.
+    pub fn expect_no_answers(&mut self) {
+        self.has_answers = false;
     }
 
     /// Tells how topics lie among the slots: of each, how many partitions it has.
@@ -372,7 +380,7 @@ impl Observer {
         if !mutants::is(Mutant::ServiceRunLost) {
             self.record_service(phase, acked_ns - sent_ns, together);
         }
-        if messages > 0 {
+        if messages > 0 && self.has_answers {
             self.read(Kind::Ack, last_due_ns, acked_ns, messages);
         }
         self.with_watch(|watch, out| watch.acked(ledger.runs(), acked_ns, first_due_ns, last_due_ns, out));

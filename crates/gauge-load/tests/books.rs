@@ -321,6 +321,21 @@ fn how_long_answers_may_have_waited_is_recorded_by_turn() {
     assert_eq!((ack.count(), ack.min_ns(), ack.max_ns()), (2, 3_000, 3_000));
 }
 
+/// Where nobody answers, a message that is written in a socket's turn was not read from it.
+#[test]
+fn who_is_not_answered_is_not_late_in_reading_it() {
+    let mut observer = Observer::new(RUN, true, &[3], 0, 4);
+    observer.expect_no_answers();
+    observer.start(0);
+    let mut ledger = BatchLedger::new(3);
+    ledger.push(0, 100, 200, 60);
+    observer.turn(2_000);
+    observer.acked(&ledger, 5_000);
+    let tally = observer.swap(Tally::default());
+    let latencies = &tally.latencies[0];
+    assert_eq!((latencies.publish.count(), latencies.ack_delay.count()), (1, 0));
+}
+
 /// Who reads a backlog is always behind in reading: that is not in how late those are read that tail.
 #[test]
 fn what_subscriptions_wait_for_to_be_read_is_kept_apart() {

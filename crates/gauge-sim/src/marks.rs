@@ -98,6 +98,9 @@ pub enum Mark {
     SubscriptionDropped,
     CopyLags,
     ChunkShared,
+    BatchDamaged,
+    ControlBatch,
+    Expired,
 }
 
 /// Those of every protocol.

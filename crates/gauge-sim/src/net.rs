@@ -118,6 +118,9 @@ pub struct Socket<S: System> {
     ends: VecDeque<(u64, Told)>,
     taken_in_all: u64,
     pushed_in_all: u64,
+    come_in_all: u64,
+    /// When bytes came that the client has not read yet: how many had then, in all, and when that was.
+    comings: VecDeque<(u64, i64)>,
     /// How many bytes were looked at by the wire (for messages without acknowledgements).
     pub up_seen: usize,
     /// Bytes of it get lost on the way.
@@ -360,7 +363,13 @@ impl<S: System> World<S> {
                     S::serve(self, at);
                 }
             }
-            Event::Down(at, bytes) => self.sockets[at].down_come += bytes,
+            Event::Down(at, bytes) => {
+                let now_ns = self.now_ns();
+                let socket = &mut self.sockets[at];
+                socket.down_come += bytes;
+                socket.come_in_all += bytes as u64;
+                socket.comings.push_back((socket.come_in_all, now_ns));
+            }
             Event::Reset(at) => self.reset(at),
             Event::Serve(at) => S::serve(self, at),
             Event::Own(event) => S::happen(self, event),
@@ -478,6 +487,8 @@ impl<S: System> Network for Sim<S> {
             ends: VecDeque::new(),
             taken_in_all: 0,
             pushed_in_all: 0,
+            come_in_all: 0,
+            comings: VecDeque::new(),
             up_seen: 0,
             is_silent,
             up_pieces: 0,
@@ -528,17 +539,22 @@ impl<S: System> Network for Sim<S> {
             (socket.down_come, socket.down_taken) = (0, 0);
         }
         let mut told = Vec::new();
-        while let Some((end, _)) = socket.ends.front()
-            && *end <= socket.taken_in_all
+        while let Some(&(end, _)) = socket.ends.front()
+            && end <= socket.taken_in_all
         {
-            told.extend(socket.ends.pop_front().map(|(_, told)| told));
+            while socket.comings.front().is_some_and(|(come, _)| *come < end) {
+                socket.comings.pop_front();
+            }
+            let come_ns = socket.comings.front().map_or(i64::MAX, |(_, at_ns)| *at_ns);
+            told.extend(socket.ends.pop_front().map(|(_, told)| (told, come_ns)));
         }
-        // Whoever reads looks at the clock next.
-        let seen = Seen {
-            read_ns: now_ns + reading_ns,
-            turn_ns,
-        };
-        for told in told {
+        for (told, come_ns) in told {
+            // Whoever reads looks at the clock next.
+            let seen = Seen {
+                read_ns: now_ns + reading_ns,
+                turn_ns,
+                come_ns,
+            };
             match told {
                 Told::Nothing => {}
                 Told::Acked(messages) => {

@@ -336,6 +336,7 @@ impl<S: System> World<S> {
         Seen {
             read_ns: self.now_ns() + self.scenario.reading_ns,
             turn_ns: self.turn_ns,
+            come_ns: i64::MAX,
         }
     }
 

@@ -19,6 +19,8 @@ use crate::truth::{Message, Seen, Truth};
 pub struct Case<'a> {
     pub scenario: &'a Scenario,
     pub expects: Expects,
+    /// Nothing goes wrong in it.
+    pub is_calm: bool,
     pub truth: &'a Truth,
     pub start_ns: i64,
     pub end_ns: i64,
@@ -28,6 +30,12 @@ pub struct Case<'a> {
 
 /// Disagreements that are told of a trial.
 const TOLD_MAX: usize = 12;
+
+/// Ranges of lost messages that an audit lists.
+const RANGES_MAX: usize = 1000;
+
+/// What a lane that wakes up does before it reads.
+const READINGS_NS: i64 = 50_000;
 
 /// Whoever waits for an answer for longer is not at the end: a second, and the time that an answer takes on its way.
 const AWAITED_NS: i64 = 1_100_000_000;
@@ -82,9 +90,12 @@ struct Found {
 #[derive(Debug, Default)]
 struct Received {
     received: Bounds,
+    /// Before a producer's first received message, behind its first, and behind its last; None: it is not known which those are.
+    lost_places: Option<[usize; 3]>,
     unique: Bounds,
     duplicated: Bounds,
     lost: Bounds,
+    censored: Bounds,
     recovered: Bounds,
     corrupted: Bounds,
     reordered: Option<usize>,
@@ -135,6 +146,8 @@ pub fn judge(case: &Case<'_>, marks: &mut Marks) -> Vec<String> {
         told.say(|| format!("the books do not balance: {}", audit["imbalance"]));
     }
     order(case, unacked, marks, &mut told);
+    times(case, &mut told);
+    places(case, &mut told);
     if let Some(((at, _), seen)) = case
         .truth
         .delivered
@@ -149,7 +162,7 @@ pub fn judge(case: &Case<'_>, marks: &mut Marks) -> Vec<String> {
         let name = &case.scenario.subscriptions[*at];
         told.say(|| format!("{name} has read a batch {} times", seen.len()));
     }
-    let found = distributions(case, &mut told);
+    let (found, parts) = distributions(case, &mut told);
     let mut expected = sent_side(case);
     for (at, name) in case.scenario.subscriptions.iter().enumerate() {
         let received = receive(case, at);
@@ -159,6 +172,8 @@ pub fn judge(case: &Case<'_>, marks: &mut Marks) -> Vec<String> {
         }
     }
     compare(case, &expected, &found, &mut told);
+    add_up(case, &found, &parts, &mut told);
+    delays(case, &found, &parts, &mut told);
     intervals(case, marks, &mut told);
     told.0
 }
@@ -219,6 +234,62 @@ fn sent_side(case: &Case<'_>) -> BTreeMap<Key, Expected> {
         }
     }
     expected
+}
+
+/// Nothing is taken before it is due.
+fn times(case: &Case<'_>, told: &mut Told) {
+    for ((producer, sequence), due_ns) in &case.truth.intended {
+        let taken = case
+            .truth
+            .taken
+            .get(producer)
+            .and_then(|all| all.get(*sequence as usize));
+        if let Some(taken) = taken.filter(|taken| taken.until_ns < *due_ns) {
+            told.say(|| {
+                format!(
+                    "message {sequence} of producer {producer} was taken at {} at the latest, and was due at {due_ns}",
+                    taken.until_ns
+                )
+            });
+        }
+    }
+}
+
+/// Without keys messages go round the partitions: one by one, or batch by batch.
+fn places(case: &Case<'_>, told: &mut Told) {
+    if !case.is_calm {
+        return;
+    }
+    for (producer, (keys, slots)) in case.scenario.sources().enumerate() {
+        let mut counts = vec![0; slots.len()];
+        // Where each subscription has a copy of its own, one of them tells.
+        let first = case
+            .truth
+            .batches
+            .iter()
+            .filter(|batch| batch.reader.is_none_or(|reader| reader == 0));
+        for batch in first.filter(|batch| slots.contains(&batch.slot)) {
+            let own = batch
+                .messages
+                .iter()
+                .filter(|message| message.producer == producer as u32);
+            counts[batch.slot - slots.start] += own.count();
+        }
+        let (most, least) = counts
+            .iter()
+            .max()
+            .zip(counts.iter().min())
+            .map_or((0, 0), |(most, least)| (*most, *least));
+        let is_even = match keys {
+            "round_robin" => most - least <= 1,
+            // So many are more than a round of full batches.
+            "none" => least > 0 || counts.iter().sum::<usize>() <= slots.len() * case.scenario.batch_msgs(),
+            _ => true,
+        };
+        if !is_even {
+            told.say(|| format!("producer {producer} ({keys}) has sent to its partitions: {counts:?}"));
+        }
+    }
 }
 
 /// What was stored once must be stored once, and in order, where the client can see to that.
@@ -289,6 +360,7 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
         .flat_map(|(_, batch)| &batch.messages)
         .map(|message| (message.producer, message.sequence))
         .collect();
+    let is_left = case.scenario.is_left_paused(subscription);
     let mut reordered = 0;
     for (number, batch) in truth.batches.iter().enumerate() {
         let seen: &[Seen] = truth
@@ -296,7 +368,7 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
             .get(&(subscription, number))
             .map_or(&[], Vec::as_slice);
         let is_theirs = batch.reader.is_none_or(|reader| reader == subscription);
-        let is_gone = !batch.is_alive || batch.is_forgotten;
+        let is_gone = !batch.is_alive || batch.is_forgotten || batch.is_expired;
         if !is_theirs || (is_gone && seen.is_empty()) {
             continue;
         }
@@ -312,7 +384,8 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
         let is_late =
             seen.is_empty() && (is_behind || batch.is_withheld) && !batch.messages.iter().any(is_awaited);
         let is_always = again == Again::HandedOver;
-        let is_sure = (batch.is_alive && !is_late) || (is_always && !seen.is_empty());
+        let is_sure =
+            (batch.is_alive && !batch.is_expired && !is_late && !is_left) || (is_always && !seen.is_empty());
         is_exact &= is_sure;
         let times = match again {
             Again::Dropped => 1,
@@ -355,6 +428,7 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
         }
     }
     received.reordered = is_exact.then_some(reordered);
+    received.lost_places = is_exact.then(|| lost_places(truth, |key| copies.contains_key(key)));
     for (key, (message, all)) in &copies {
         let sure: i128 = all.iter().map(|copy| copy.least).sum();
         let count: i128 = all.iter().map(|copy| copy.times).sum();
@@ -385,7 +459,31 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
         .filter(|key| !copies.contains_key(*key))
         .count() as i128;
     received.lost.add(never, never);
+    if is_left {
+        // It had not come to the end: what is missing may be there.
+        received.censored = std::mem::take(&mut received.lost);
+        received.lost_places = None;
+    }
     received
+}
+
+/// How many acknowledged messages were lost before the first of their producer that was received, between that and the last, and behind it.
+fn lost_places(truth: &Truth, is_received: impl Fn(&(u32, u64)) -> bool) -> [usize; 3] {
+    let mut places = [0; 3];
+    for (producer, taken) in &truth.taken {
+        let all = || (0..taken.len() as u64).map(|sequence| (*producer, sequence));
+        let received = || all().filter(&is_received).map(|key| key.1);
+        let (first, last) = (received().next(), received().last());
+        for (_, sequence) in all().filter(|key| truth.acked.contains_key(key) && !is_received(key)) {
+            let place = match (first, last) {
+                (Some(first), _) if sequence < first => 0,
+                (_, Some(last)) if sequence < last => 1,
+                _ => 2,
+            };
+            places[place] += 1;
+        }
+    }
+    places
 }
 
 fn audit_of(found: &Value, name: &str, expected: &Received, marks: &mut Marks, told: &mut Told) {
@@ -397,7 +495,7 @@ fn audit_of(found: &Value, name: &str, expected: &Received, marks: &mut Marks, t
         ("recovered", expected.recovered),
         ("corrupted", expected.corrupted),
         ("unexpected", Bounds(0, 0)),
-        ("censored", Bounds(0, 0)),
+        ("censored", expected.censored),
     ] {
         told.check(&format!("{name} {what}"), &found[what], bounds);
     }
@@ -408,6 +506,28 @@ fn audit_of(found: &Value, name: &str, expected: &Received, marks: &mut Marks, t
             Bounds::exactly(reordered),
         );
     }
+    if let Some(places) = expected.lost_places {
+        for (what, count) in ["lost_prefix", "lost_middle", "lost_tail"]
+            .into_iter()
+            .zip(places)
+        {
+            told.check(&format!("{name} {what}"), &found[what], Bounds::exactly(count));
+        }
+    }
+    let ranges = found["lost_ranges"].as_array().map_or(&[][..], Vec::as_slice);
+    let number = |range: &Value, key: &str| range[key].as_u64().unwrap_or(0);
+    let listed: u64 = ranges
+        .iter()
+        .map(|range| number(range, "until").saturating_sub(number(range, "from")))
+        .sum();
+    if ranges.len() < RANGES_MAX && Some(listed) != found["lost"].as_u64() {
+        told.say(|| {
+            format!(
+                "{name}: {listed} lost messages are listed, and {} counted",
+                found["lost"]
+            )
+        });
+    }
     if found["balanced"] != Value::Bool(true) {
         told.say(|| format!("{name} does not balance: {}", found["imbalance"]));
     }
@@ -416,14 +536,18 @@ fn audit_of(found: &Value, name: &str, expected: &Received, marks: &mut Marks, t
     }
 }
 
+/// Lateness in reading is told of all messages that were read together: those of two phases count in one of them.
+const OF_READING: [&str; 2] = ["ack_delay", "receive_delay"];
+
 fn metric(name: &str) -> Option<&'static str> {
-    ["publish", "service", "send_delay", "end_to_end"]
-        .into_iter()
-        .find(|known| *known == name)
+    let all = ["publish", "service", "send_delay", "end_to_end", "backpressure"];
+    all.into_iter().chain(OF_READING).find(|known| *known == name)
 }
 
 /// The distributions as the intervals tell them, added up.
-fn distributions(case: &Case<'_>, told: &mut Told) -> BTreeMap<Key, Found> {
+///
+/// Returns those that the world knows, and those that are parts of them.
+fn distributions(case: &Case<'_>, told: &mut Told) -> (BTreeMap<Key, Found>, BTreeMap<Key, Found>) {
     let mut all: BTreeMap<Key, Found> = BTreeMap::new();
     let mut deserializer = Deserializer::new();
     let mut unacked = 0;
@@ -465,6 +589,7 @@ fn distributions(case: &Case<'_>, told: &mut Told) -> BTreeMap<Key, Found> {
         if found.count == 0 {
             continue;
         }
+        let phase = if OF_READING.contains(&metric) { 0 } else { phase };
         match all.get_mut(&(phase, metric, subscription)) {
             Some(sum) => {
                 if sum.histogram.add(&found.histogram).is_err() {
@@ -490,7 +615,75 @@ fn distributions(case: &Case<'_>, told: &mut Told) -> BTreeMap<Key, Found> {
             )
         });
     }
-    all
+    let is_part = |(_, metric, _): &Key| *metric == "backpressure" || OF_READING.contains(metric);
+    let parts = all.extract_if(.., |key, _| is_part(key)).collect();
+    (all, parts)
+}
+
+/// A latency is lateness of sending, time without room, and what the system took. Where all have an acknowledgement the sums are the same.
+fn add_up(case: &Case<'_>, found: &BTreeMap<Key, Found>, parts: &BTreeMap<Key, Found>, told: &mut Told) {
+    for phase in 0..case.scenario.phases_ns.len() {
+        let of = |metric| {
+            found
+                .get(&(phase, metric, None))
+                .map(|one| (one.count, one.sum_ns))
+        };
+        let (Some(publish), Some(service), Some(delay)) = (of("publish"), of("service"), of("send_delay"))
+        else {
+            continue;
+        };
+        let held = parts.get(&(phase, "backpressure", None));
+        let held_ns = held.map_or(0, |one| one.sum_ns);
+        if publish.0 == delay.0 && publish.1 != service.1 + delay.1 + held_ns {
+            told.say(|| {
+                format!(
+                    "phase {phase}: latencies are {} ns in all, and their parts {} + {held_ns} + {} ns",
+                    publish.1, delay.1, service.1
+                )
+            });
+        }
+    }
+}
+
+/// Lateness in reading: told of each message that was read from a connection, and not less than it lay there while the lane was awake.
+fn delays(case: &Case<'_>, found: &BTreeMap<Key, Found>, parts: &BTreeMap<Key, Found>, told: &mut Told) {
+    let count = |metric, subscription| -> u64 {
+        let of = |(key, one): (&Key, &Found)| {
+            if (key.1, key.2) == (metric, subscription) {
+                one.count
+            } else {
+                0
+            }
+        };
+        found.iter().map(of).sum()
+    };
+    let mut expected = vec![(
+        "ack_delay",
+        None,
+        if case.scenario.acks == 0 {
+            0
+        } else {
+            count("publish", None)
+        },
+    )];
+    let subscriptions = 0..case.scenario.subscriptions.len();
+    expected.extend(subscriptions.map(|at| ("receive_delay", Some(at), count("end_to_end", Some(at)))));
+    for (metric, subscription, count) in expected {
+        let is = parts.get(&(0, metric, subscription)).map_or(0, |one| one.count);
+        if is != count {
+            told.say(|| format!("{metric} of {subscription:?}: {is} values, and there are {count}"));
+        }
+    }
+    if case.scenario.acks == 0 {
+        return;
+    }
+    let slack_ns = case.scenario.wake_ns + READINGS_NS;
+    let lay_ns = |seen: &Seen| i128::from((seen.read_ns - seen.come_ns.min(seen.read_ns) - slack_ns).max(0));
+    let least_ns: i128 = case.truth.acked.values().map(lay_ns).sum();
+    let is_ns = parts.get(&(0, "ack_delay", None)).map_or(0, |one| one.sum_ns);
+    if is_ns < least_ns {
+        told.say(|| format!("acknowledgements were read {is_ns} ns late in all, and lay for {least_ns} ns"));
+    }
 }
 
 fn compare(
@@ -639,6 +832,11 @@ fn intervals(case: &Case<'_>, marks: &mut Marks, told: &mut Told) {
             told.say(|| format!("{name} of all intervals: {told_so_far}, and there were {is}"));
         }
     }
+    for (index, interval) in case.intervals.iter().enumerate() {
+        interval_of(case, index, interval, told);
+    }
+    receipts(case, told);
+    counters(case, told);
     if case
         .intervals
         .iter()
@@ -651,5 +849,119 @@ fn intervals(case: &Case<'_>, marks: &mut Marks, told: &mut Told) {
         if interval["index"].as_u64() != Some(index as u64) {
             told.say(|| format!("interval {index} is told as {}", interval["index"]));
         }
+    }
+}
+
+/// What an interval tells twice must be the same.
+fn interval_of(case: &Case<'_>, index: usize, interval: &Value, told: &mut Told) {
+    let number = |key: &str| interval[key].as_u64().unwrap_or(u64::MAX);
+    let samples = |metric: &str| -> u64 {
+        let all = interval["latencies"].as_array().map_or(&[][..], Vec::as_slice);
+        let of = all.iter().filter(|one| one["metric"] == metric);
+        of.map(|one| one["count"].as_u64().unwrap_or(0)).sum()
+    };
+    let (sent, acked) = (number("sent_msgs"), number("acked_msgs"));
+    let size = case.scenario.payload_bytes;
+    for (what, is, expected) in [
+        ("sent_bytes", number("sent_bytes"), sent * size),
+        ("acked_bytes", number("acked_bytes"), acked * size),
+        ("values of send_delay", samples("send_delay"), sent),
+        ("values of publish", samples("publish"), acked),
+        ("values of service", samples("service"), acked),
+    ] {
+        if is != expected {
+            told.say(|| format!("{what} in interval {index}: {is}, and it is {expected}"));
+        }
+    }
+}
+
+/// What was received is told in no interval before it was read, with its bytes.
+fn receipts(case: &Case<'_>, told: &mut Told) {
+    for (at, name) in case.scenario.subscriptions.iter().enumerate() {
+        let mut read: Vec<(usize, u64)> = Vec::new();
+        for ((_, batch), seen) in case.truth.delivered.iter().filter(|(key, _)| key.0 == at) {
+            let msgs = case.truth.batches[*batch].messages.len() as u64;
+            read.extend(seen.iter().map(|seen| {
+                let after_ns = (seen.turn_ns - case.start_ns).max(0);
+                ((after_ns / case.scenario.interval_ns) as usize, msgs)
+            }));
+        }
+        read.sort_unstable();
+        let (mut read_so_far, mut next) = (0, 0);
+        let (mut msgs, mut bytes, mut fetches) = (0, 0, 0);
+        for (index, interval) in case.intervals.iter().enumerate() {
+            let own = &interval["subscriptions"][at];
+            let number = |key: &str| own[key].as_u64().unwrap_or(u64::MAX);
+            while read.get(next).is_some_and(|(interval, _)| *interval <= index) {
+                read_so_far += read[next].1;
+                next += 1;
+            }
+            (msgs, bytes, fetches) = (
+                msgs + number("received_msgs"),
+                bytes + number("received_bytes"),
+                fetches + number("fetches"),
+            );
+            if msgs > read_so_far && interval["joined_lanes"].as_u64() == Some(0) {
+                told.say(|| {
+                    format!("{name} up to interval {index}: {msgs} received, and {read_so_far} were read")
+                });
+                break;
+            }
+        }
+        let audit = &case.result["audit"]["subscriptions"][at];
+        told.check(
+            &format!("{name} received in intervals"),
+            &audit["received"],
+            Bounds::exactly(msgs as usize),
+        );
+        // What cannot be read has no bytes.
+        let corrupted = audit["corrupted"].as_u64().unwrap_or(0);
+        let most = msgs * case.scenario.payload_bytes;
+        if bytes > most || bytes + corrupted * case.scenario.payload_bytes < most {
+            told.say(|| format!("{name}: {bytes} bytes in {msgs} messages"));
+        }
+        let answers = case.truth.answers.get(&at).copied().unwrap_or(0);
+        if fetches > answers || (fetches == 0 && msgs > 0) {
+            told.say(|| format!("{name}: {msgs} messages in {fetches} of {answers} answers"));
+        }
+    }
+}
+
+/// Counters of all intervals together.
+fn counters(case: &Case<'_>, told: &mut Told) {
+    let sum = |key: &str| -> u64 {
+        case.intervals
+            .iter()
+            .map(|one| one[key].as_u64().unwrap_or(0))
+            .sum()
+    };
+    let truth = case.truth;
+    if case.scenario.acks != 0 {
+        let again = truth.met.values().max().map_or(0, |times| times - 1) as u64;
+        if sum("retries") < again {
+            told.say(|| {
+                format!(
+                    "{} retries, and a message was sent {again} times again",
+                    sum("retries")
+                )
+            });
+        }
+    }
+    let held_s: f64 = case
+        .intervals
+        .iter()
+        .map(|one| one["backpressured_s"].as_f64().unwrap_or(-1.0))
+        .sum();
+    let open_ns: i64 = truth
+        .held_since_ns
+        .values()
+        .map(|since_ns| case.end_ns - since_ns)
+        .sum();
+    let (least_s, most_s) = (
+        truth.held_ns.0 as f64 / 1e9,
+        (truth.held_ns.1 + open_ns) as f64 / 1e9,
+    );
+    if !(least_s - 1e-5..=most_s + 1e-5).contains(&held_s) {
+        told.say(|| format!("producers were held for {held_s} s, and it is {least_s} to {most_s}"));
     }
 }

@@ -1,6 +1,7 @@
 //! What a seed draws: the load, how the client is set, the wires, and what goes wrong when. Everything else follows from it.
 
 use fastrand::Rng;
+use gauge_load::{Arrival, Schedule, ScheduleSpec};
 use serde_json::{Value, json};
 
 use crate::nodes::{self, Fault, NodeFault};
@@ -25,6 +26,8 @@ pub struct Scenario {
     pub(crate) request: Value,
     pub(crate) interval_ns: i64,
     pub(crate) phases_ns: Vec<i64>,
+    /// Of each message.
+    pub(crate) payload_bytes: u64,
     pub(crate) subscriptions: Vec<String>,
     pub(crate) acks: i16,
     pub(crate) is_idempotent: bool,
@@ -84,6 +87,22 @@ pub fn one<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.usize(..of.len())]
 }
 
+/// When the first producer's next message is due from a time on, of a uniform schedule.
+fn due_ns(rate_msgs_s: f64, from_ns: i64) -> i64 {
+    let mut schedule = Schedule::new(&ScheduleSpec {
+        arrival: Arrival::Uniform,
+        rate_msgs_s,
+        ramp: None,
+        stagger: 0.0,
+        stop_ns: None,
+        seed: 0,
+    });
+    while schedule.next_ns().is_some_and(|next_ns| next_ns < from_ns) {
+        schedule.take();
+    }
+    schedule.next_ns().unwrap_or(from_ns)
+}
+
 impl Scenario {
     /// Draws it, and what is of its protocol alone.
     pub fn of<S: System>(seed: u64) -> (Scenario, Plan<S>) {
@@ -108,7 +127,7 @@ impl Scenario {
             .map(|at| format!("s{at}"))
             .collect();
         let producers = rng.u32(1..=3);
-        let phases_ns: Vec<i64> = if rng.bool() { vec![0] } else { vec![0, load_ns / 3] };
+        let mut phases_ns: Vec<i64> = if rng.bool() { vec![0] } else { vec![0, load_ns / 3] };
         let bytes_s = one(rng, &[20_000_000, 100_000_000, 1_000_000_000]);
         let arrival = match (is_closed_loop, rng.u32(0..3)) {
             (true, _) => json!({"arrival": "closed"}),
@@ -116,6 +135,11 @@ impl Scenario {
             (_, 1) => json!({"arrival": "poisson", "rate_msgs_s": rate}),
             _ => json!({"arrival": "burst", "burst_msgs": rng.u32(1..200), "rate_msgs_s": rate}),
         };
+        if let Some(second_ns) = phases_ns.get_mut(1)
+            && arrival["arrival"] == "uniform"
+        {
+            *second_ns = due_ns(rate / f64::from(producers), *second_ns);
+        }
         let key_count = rng.u32(1..100);
         let is_zipf = rng.bool();
         let producer = |rng: &mut Rng, id: u32| {
@@ -177,6 +201,7 @@ impl Scenario {
             request,
             interval_ns: interval_ms * MS,
             phases_ns,
+            payload_bytes: size,
             subscriptions,
             acks,
             is_idempotent,
@@ -205,6 +230,35 @@ impl Scenario {
         (scenario, plan)
     }
 
+    /// Of each producer how it chooses partitions, and their slots.
+    pub fn sources(&self) -> impl Iterator<Item = (&str, std::ops::Range<usize>)> {
+        let producers = self.request["producers"]
+            .as_array()
+            .map_or(&[][..], Vec::as_slice);
+        producers.iter().map(|producer| {
+            let before = self
+                .topics
+                .iter()
+                .take_while(|(name, _)| producer["topic"] != name.as_str());
+            let first: usize = before.map(|(_, partitions)| partitions).sum();
+            let own = self
+                .topics
+                .iter()
+                .find(|(name, _)| producer["topic"] == name.as_str());
+            let partitions = own.map_or(0, |(_, partitions)| *partitions);
+            (
+                producer["keys"].as_str().unwrap_or_default(),
+                first..first + partitions,
+            )
+        })
+    }
+
+    /// So many messages a batch holds at most.
+    pub fn batch_msgs(&self) -> usize {
+        let bytes = self.request["batch"]["bytes"].as_u64().unwrap_or(0);
+        (bytes / self.payload_bytes + 1) as usize
+    }
+
     /// A time at which the last messages are under way.
     pub fn late_ns(&self, rng: &mut Rng) -> i64 {
         self.load_ns * rng.i64(940..1000) / 1000
@@ -218,6 +272,26 @@ impl Scenario {
             self.steps.push((until_ns, Step::Pause(subscription, false)));
         }
         self.steps.sort_by_key(|(at_ns, _)| *at_ns);
+    }
+
+    /// A subscription is paused and does not go on before the end.
+    fn leave_paused(&mut self, rng: &mut Rng) {
+        let subscription = rng.usize(..self.subscriptions.len());
+        let from_ns = rng.i64(0..self.load_ns);
+        self.steps.retain(|(at_ns, step)| {
+            *at_ns < from_ns || !matches!(step, Step::Pause(other, _) if *other == subscription)
+        });
+        self.steps.push((from_ns, Step::Pause(subscription, true)));
+        self.steps.sort_by_key(|(at_ns, _)| *at_ns);
+    }
+
+    /// Whether a subscription is paused at the end.
+    pub fn is_left_paused(&self, subscription: usize) -> bool {
+        let last = self.steps.iter().rev().find_map(|(_, step)| match step {
+            Step::Pause(other, is_paused) if *other == subscription => Some(*is_paused),
+            _ => None,
+        });
+        last == Some(true)
     }
 
     fn draw_steps(&mut self, rng: &mut Rng, rate: f64) {
@@ -277,6 +351,9 @@ impl<S: System> Plan<S> {
         }
         if rng.f64() < 0.1 {
             scenario.leave_all_to_the_end();
+        }
+        if rng.f64() < 0.06 && !scenario.subscriptions.is_empty() {
+            scenario.leave_paused(rng);
         }
         self.faults.sort_by_key(|(at_ns, _)| *at_ns);
     }

@@ -257,6 +257,7 @@ fn live<S: System>(sim: &Rc<Sim<S>>, scenario: &Rc<Scenario>, expects: Expects) 
     let case = Case {
         scenario,
         expects,
+        is_calm: world.plan.is_calm(),
         truth: &world.truth,
         start_ns,
         end_ns: world.now_ns(),

@@ -54,15 +54,18 @@ pub struct Batch {
     pub reader: Option<usize>,
     /// The system has delivered it and does not keep it: who has not read it never will.
     pub is_forgotten: bool,
+    /// The system does not keep it any more: who has not read it never will, and who has may have been about to read it again.
+    pub is_expired: bool,
     /// It was delivered to somebody who has not acknowledged it, and comes back when the system notices that he is not there.
     pub is_withheld: bool,
 }
 
-/// When something was read by the client: by its clock, and in which turn of the lane.
+/// When something was read by the client: by its clock, and in which turn of the lane; and since when it was there to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub read_ns: i64,
     pub turn_ns: i64,
+    pub come_ns: i64,
 }
 
 /// When a message was taken: between two readings of the clock, in a turn of the lane.
@@ -99,9 +102,17 @@ pub struct Truth {
     /// Per producer and sequence: when it was due, of those that reached a wire.
     pub intended: HashMap<(u32, u64), i64>,
     pub acked: HashMap<(u32, u64), Seen>,
+    /// How often each message reached a broker.
+    pub met: HashMap<(u32, u64), usize>,
+    /// For how long producers had found no room while something was due, all of them together: at the least, and at the most.
+    pub held_ns: (i64, i64),
+    /// Of producers that have found none up to now: since when, at the earliest.
+    pub held_since_ns: HashMap<u32, i64>,
     pub batches: Vec<Batch>,
     /// Per subscription and batch: the answers that were read with it.
     pub delivered: HashMap<(usize, usize), Vec<Seen>>,
+    /// Per subscription: answers that were read.
+    pub answers: HashMap<usize, u64>,
     /// Per subscription and slot: when the latest answer was made of those that were read and told where the slot ends.
     pub told_ns: HashMap<(usize, usize), i64>,
     /// Per subscription and slot: consumers that the system has closed by itself.
@@ -118,10 +129,24 @@ impl Truth {
         all.extend((0..messages).map(|_| taken));
     }
 
+    /// A producer finds no room, since then at the earliest.
+    pub fn held(&mut self, producer: u32, earliest_ns: i64) {
+        self.held_since_ns.entry(producer).or_insert(earliest_ns);
+    }
+
+    /// A producer that had found no room gives messages again, after so long at the least, and at the most.
+    pub fn released(&mut self, producer: u32, least_ns: i64, most_ns: i64) {
+        if self.held_since_ns.remove(&producer).is_some() {
+            self.held_ns.0 += least_ns.max(0);
+            self.held_ns.1 += most_ns.max(0);
+        }
+    }
+
     /// A batch reached a broker, whatever becomes of it.
     pub fn met(&mut self, messages: &[Message]) {
         for message in messages {
             let key = (message.producer, message.sequence);
+            *self.met.entry(key).or_default() += 1;
             let known = *self.intended.entry(key).or_insert(message.intended_ns);
             if known != message.intended_ns {
                 self.offend(|| format!("{key:?} is due at {known} and at {}", message.intended_ns));
@@ -140,6 +165,7 @@ impl Truth {
             is_alive: true,
             reader: None,
             is_forgotten: false,
+            is_expired: false,
             is_withheld: false,
         });
         self.batches.len() - 1
@@ -168,6 +194,7 @@ impl Truth {
     /// The client has read an answer to a fetch.
     pub fn delivered(&mut self, delivery: Delivery, seen: Seen) {
         let subscription = delivery.subscription;
+        *self.answers.entry(subscription).or_default() += 1;
         for batch in delivery.batches {
             let all = self.delivered.entry((subscription, batch)).or_default();
             all.push(seen);

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
 
-use gauge_client::{ClientError, Endpoint, LaneClient, Offer, Patience, Protocol};
+use gauge_client::{Acks, ClientError, Endpoint, LaneClient, Offer, Patience, Protocol};
 use gauge_load::clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
 use gauge_load::mutants::{self, Mutant};
 use gauge_load::quiet::Board;
@@ -122,6 +122,9 @@ fn live(context: LaneContext) -> Result<Box<LaneEnd>, ClientError> {
     observer.lay_out(context.plan.spec.topics.iter().map(|topic| topic.partitions));
     if let Some(producers) = &context.measured {
         observer.measure_only(producers);
+    }
+    if context.plan.spec.acks == Acks::None {
+        observer.expect_no_answers();
     }
     client.prepare(&mut observer, context.prepare_until_ns)?;
     for &subscription in &context.held_subscriptions {

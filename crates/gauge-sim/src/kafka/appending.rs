@@ -6,9 +6,9 @@ use bytes::Bytes;
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use kafka_protocol::messages::{ApiKey, ProduceRequest, ProduceResponse, TopicName};
 
-use super::parse::{Parsed, parse};
+use super::parse::{HEADER_BYTES, Parsed, parse};
 use super::serve::Pending;
-use super::{Cluster, Event, Stored, remember};
+use super::{Cluster, Damage, Event, Stored, remember};
 use crate::marks::Mark;
 use crate::net::{self, Stage, Told, World};
 use crate::truth::Message;
@@ -187,25 +187,55 @@ impl World<Cluster> {
         };
         stored.bytes[..8].copy_from_slice(&stored.base.to_be_bytes());
         stored.bytes[12..16].copy_from_slice(&stored.epoch.to_be_bytes());
-        if partition.damages_next && !stored.bodies.is_empty() {
-            partition.damages_next = false;
-            let which = self.rng.usize(..stored.bodies.len());
-            Message::damage(&mut stored.bytes[stored.bodies[which].clone()]);
-            let checksum = crc32c::crc32c(&stored.bytes[21..]);
-            stored.bytes[17..21].copy_from_slice(&checksum.to_be_bytes());
-            self.truth.batches[number].damaged.push(which);
-            self.marks.set(Mark::Damaged);
+        let damage = partition.damages_next.take_if(|_| !stored.bodies.is_empty());
+        let batch = &mut self.truth.batches[number];
+        match damage {
+            Some(Damage::Message) => {
+                let which = self.rng.usize(..stored.bodies.len());
+                Message::damage(&mut stored.bytes[stored.bodies[which].clone()]);
+                seal(&mut stored.bytes);
+                batch.damaged.push(which);
+                self.marks.set(Mark::Damaged);
+            }
+            Some(Damage::Batch) => {
+                stored.bytes[17] ^= 0x40;
+                batch.damaged.extend(0..stored.bodies.len());
+                self.marks.set(Mark::BatchDamaged);
+            }
+            None => {}
         }
         let partition = &mut self.cluster.partitions[slot];
         (row.epoch, row.end) = (stored.epoch, stored.end);
         partition.end = stored.end;
         remember(&mut partition.producers, &stored);
         partition.log.push(stored);
+        self.end_transaction(slot);
         let delay_ns = self.follow_ns();
-        self.after(
-            delay_ns,
-            net::Event::Own(Event::Replicated(slot, row.epoch, row.end)),
-        );
+        let end = self.cluster.partitions[slot].end;
+        self.after(delay_ns, net::Event::Own(Event::Replicated(slot, row.epoch, end)));
+    }
+
+    /// Behind every so many batches another producer's transaction ends.
+    fn end_transaction(&mut self, slot: usize) {
+        let every = self.plan.settings.control_every;
+        let partition = &mut self.cluster.partitions[slot];
+        if every == 0 || !partition.log.len().is_multiple_of(every) {
+            return;
+        }
+        let number = self.truth.stored(slot, Vec::new());
+        partition.log.push(Stored {
+            number,
+            base: partition.end,
+            end: partition.end + 1,
+            epoch: partition.epoch,
+            producer_id: -1,
+            producer_epoch: -1,
+            base_sequence: -1,
+            bytes: control_batch(partition.end, partition.epoch),
+            bodies: Vec::new(),
+        });
+        partition.end += 1;
+        self.marks.set(Mark::ControlBatch);
     }
 
     fn check_producer(&mut self, slot: usize, parsed: &Parsed) -> Result<Place, i16> {
@@ -310,4 +340,38 @@ impl World<Cluster> {
             Told::Acked(acked),
         );
     }
+}
+
+/// Gives a batch the checksum of what it is.
+fn seal(batch: &mut [u8]) {
+    let checksum = crc32c::crc32c(&batch[21..]);
+    batch[17..21].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// The batch with which a broker marks the end of a transaction: one record, which is no message.
+fn control_batch(base: i64, epoch: i32) -> Vec<u8> {
+    const COMMIT: [u8; 4] = [0, 0, 0, 1];
+    const COORDINATOR: [u8; 6] = [0; 6];
+    // Attributes and the differences of time and offset; key and value with their lengths; no headers. All numbers are below 64, so that a byte holds them.
+    let varint = |number: usize| (number as u8) << 1;
+    let mut record = vec![0, 0, 0, varint(COMMIT.len())];
+    record.extend(COMMIT);
+    record.push(varint(COORDINATOR.len()));
+    record.extend(COORDINATOR);
+    record.push(0);
+    let mut batch = vec![0; HEADER_BYTES];
+    batch.push(varint(record.len()));
+    batch.extend(record);
+    let length = (batch.len() - 12) as u32;
+    batch[..8].copy_from_slice(&base.to_be_bytes());
+    batch[8..12].copy_from_slice(&length.to_be_bytes());
+    batch[12..16].copy_from_slice(&epoch.to_be_bytes());
+    batch[16] = 2;
+    // Of a transaction, and a control batch.
+    batch[22] = 0x30;
+    batch[43..51].copy_from_slice(&1_i64.to_be_bytes());
+    batch[53..57].copy_from_slice(&(-1_i32).to_be_bytes());
+    batch[57..61].copy_from_slice(&1_i32.to_be_bytes());
+    seal(&mut batch);
+    batch
 }

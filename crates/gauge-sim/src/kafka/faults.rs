@@ -34,6 +34,10 @@ pub enum Fault {
     RefuseFetch { slot: usize, code: i16, fetches: u32 },
     /// A message is damaged in the log, and its batch has the checksum of what it is now.
     Damage { slot: usize },
+    /// A batch is damaged in the log, and its checksum tells.
+    DamageBatch { slot: usize },
+    /// A partition keeps nothing of what followers have: whoever has not read it never will.
+    Expire { slot: usize },
 }
 
 /// What is drawn of Kafka alone.
@@ -48,6 +52,8 @@ pub struct Settings {
     pub answer_bytes: usize,
     /// What a forgotten producer is told; 0: it is taken as it comes.
     pub forgotten_code: i16,
+    /// Behind so many batches of a partition another producer's transaction ends: a batch that is no message. 0: behind none.
+    pub control_every: usize,
 }
 
 impl Settings {
@@ -59,6 +65,7 @@ impl Settings {
             keeps_sessions: rng.f64() < 0.8,
             answer_bytes: usize::MAX,
             forgotten_code: one(rng, &[0, 45, 59, 59]),
+            control_every: 0,
         }
     }
 }

@@ -46,6 +46,13 @@ impl Stored {
     }
 }
 
+/// How a batch is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    Message,
+    Batch,
+}
+
 /// What a partition remembers of an idempotent producer: its last five batches.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
@@ -69,8 +76,10 @@ pub struct Partition {
     pub fetch_refusals: Few<i16>,
     /// Producers were forgotten on purpose: one that is not known is told so.
     pub has_forgotten: bool,
-    /// A message of the next batch is damaged.
-    pub damages_next: bool,
+    /// A message of the next batch is damaged, or the batch as a whole.
+    pub damages_next: Option<Damage>,
+    /// What lies before it is not kept.
+    pub start: i64,
     led_by: Vec<usize>,
 }
 
@@ -140,6 +149,9 @@ impl System for Cluster {
             ProducerForgotten,
             SequenceGap,
             Damaged,
+            BatchDamaged,
+            ControlBatch,
+            Expired,
             Lost,
         ]
     };
@@ -191,6 +203,26 @@ impl System for Cluster {
                     batches: 1,
                 };
                 plan.strike_late(scenario, rng, last);
+            }
+        }
+        for (_, fault) in &mut plan.faults {
+            if let crate::nodes::Fault::Own(own) = fault
+                && let Fault::Damage { slot } = *own
+                && rng.bool()
+            {
+                *own = Fault::DamageBatch { slot };
+            }
+        }
+        plan.settings.control_every = one(rng, &[0, 0, 0, 0, 1, 5]);
+        // Consumers that are behind find that what they would read next is not kept.
+        if rng.f64() < 0.08 {
+            if rng.bool() {
+                scenario.leave_all_to_the_end();
+            }
+            for slot in 0..scenario.slots {
+                let at_ns = rng.i64(0..scenario.load_ns);
+                plan.faults
+                    .push((at_ns, crate::nodes::Fault::Own(Fault::Expire { slot })));
             }
         }
         // As the client's own rule is, a partition in each answer, or more of one than of all.
@@ -351,7 +383,9 @@ impl World<Cluster> {
                 self.cluster.partitions[slot].fetch_refusals = Few::of(code, fetches);
                 self.cluster.is_changed = true;
             }
-            Fault::Damage { slot } => self.cluster.partitions[slot].damages_next = true,
+            Fault::Damage { slot } => self.cluster.partitions[slot].damages_next = Some(Damage::Message),
+            Fault::DamageBatch { slot } => self.cluster.partitions[slot].damages_next = Some(Damage::Batch),
+            Fault::Expire { slot } => self.expire(slot),
         }
     }
 
@@ -364,7 +398,7 @@ impl World<Cluster> {
             // Refusals of what is stored run out, and the last batches are repeated.
             partition.refusals.keep(|(_, is_stored)| is_stored);
             partition.fetch_refusals = Few::default();
-            partition.damages_next = false;
+            partition.damages_next = None;
         }
     }
 
@@ -433,6 +467,20 @@ impl World<Cluster> {
             }
         }
         self.truth.has_truncated = true;
+    }
+
+    /// A partition keeps nothing of what followers have.
+    fn expire(&mut self, slot: usize) {
+        let partition = &mut self.cluster.partitions[slot];
+        partition.start = partition.high_watermark;
+        let gone = partition
+            .log
+            .iter()
+            .take_while(|stored| stored.end <= partition.start);
+        for stored in gone {
+            self.truth.batches[stored.number].is_expired = true;
+        }
+        self.cluster.is_changed = true;
     }
 
     /// A node hears who leads.

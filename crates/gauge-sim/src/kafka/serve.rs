@@ -316,8 +316,11 @@ impl World<Cluster> {
                     ListOffsetsPartitionResponse::default().with_partition_index(row.partition_index);
                 match self.slot(&topic.name, row.partition_index) {
                     Some(slot) if self.cluster.partitions[slot].leader == Some(node) => {
-                        let end = self.cluster.partitions[slot].high_watermark;
-                        answer.with_offset(if row.timestamp == -1 { end } else { 0 })
+                        let partition = &self.cluster.partitions[slot];
+                        answer.with_offset(match row.timestamp {
+                            -1 => partition.high_watermark,
+                            _ => partition.start,
+                        })
                     }
                     _ => answer.with_error_code(6).with_offset(-1),
                 }

@@ -157,13 +157,14 @@ impl World<Cluster> {
                 }
                 None if part.leader_epoch >= 0 && part.leader_epoch < partition.epoch => 74,
                 None if part.leader_epoch > partition.epoch => 75,
-                None if part.offset > partition.end || part.offset < 0 => 1,
+                None if part.offset > partition.end || part.offset < partition.start => 1,
                 None => 0,
             };
             match code {
                 6 => self.marks.set(Mark::NotLeader),
                 74 => self.marks.set(Mark::FencedEpoch),
                 75 => self.marks.set(Mark::UnknownEpoch),
+                1 if part.offset < partition.start => self.marks.set(Mark::Expired),
                 _ => {}
             }
             data.error_code = code;
