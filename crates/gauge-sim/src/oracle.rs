@@ -869,6 +869,16 @@ fn interval_of(case: &Case<'_>, index: usize, interval: &Value, told: &mut Told)
         ("values of send_delay", samples("send_delay"), sent),
         ("values of publish", samples("publish"), acked),
         ("values of service", samples("service"), acked),
+        (
+            "values of ack_delay",
+            samples("ack_delay"),
+            if case.scenario.acks == 0 { 0 } else { acked },
+        ),
+        (
+            "values of receive_delay",
+            samples("receive_delay"),
+            samples("end_to_end"),
+        ),
     ] {
         if is != expected {
             told.say(|| format!("{what} in interval {index}: {is}, and it is {expected}"));
@@ -939,6 +949,11 @@ fn counters(case: &Case<'_>, told: &mut Told) {
     let truth = case.truth;
     if case.scenario.acks != 0 {
         let again = truth.met.values().max().map_or(0, |times| times - 1) as u64;
+        let (requests, come) = (sum("requests"), truth.requests.unwrap_or(0));
+        let most = if case.is_calm && come > 0 { come } else { u64::MAX };
+        if !(come..=most).contains(&requests) {
+            told.say(|| format!("{requests} requests, and {come} came"));
+        }
         if sum("retries") < again {
             told.say(|| {
                 format!(

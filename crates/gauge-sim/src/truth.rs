@@ -104,6 +104,8 @@ pub struct Truth {
     pub acked: HashMap<(u32, u64), Seen>,
     /// How often each message reached a broker.
     pub met: HashMap<(u32, u64), usize>,
+    /// Requests with messages that came to a node, where the world knows them by their frames.
+    pub requests: Option<u64>,
     /// For how long producers had found no room while something was due, all of them together: at the least, and at the most.
     pub held_ns: (i64, i64),
     /// Of producers that have found none up to now: since when, at the earliest.
@@ -140,6 +142,11 @@ impl Truth {
             self.held_ns.0 += least_ns.max(0);
             self.held_ns.1 += most_ns.max(0);
         }
+    }
+
+    /// A request with messages came to a node.
+    pub fn requested(&mut self) {
+        *self.requests.get_or_insert(0) += 1;
     }
 
     /// A batch reached a broker, whatever becomes of it.

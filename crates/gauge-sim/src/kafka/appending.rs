@@ -72,6 +72,9 @@ impl World<Cluster> {
             self.take_batch(at, &mut row, &records, request.acks);
             rows.insert((number, slot), row);
         }
+        if rows.values().any(|row| !row.messages.is_empty()) {
+            self.truth.requested();
+        }
         if request.acks == 0 {
             return;
         }

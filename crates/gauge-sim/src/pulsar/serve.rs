@@ -288,6 +288,9 @@ impl World<Cluster> {
                 return;
             }
         };
+        if !parsed.messages.is_empty() {
+            self.truth.requested();
+        }
         self.truth.met(&parsed.messages);
         if self.scenario.acks != 0 {
             self.check_again(at, &parsed.messages);
