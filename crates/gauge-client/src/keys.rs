@@ -1,5 +1,7 @@
 //! Keys of messages: numbers, sent in decimal digits; and which partition a message goes to.
 
+use gauge_load::mutants::{self, Mutant};
+
 use crate::{Keys, ProducerSpec, Topic};
 
 /// Room for the digits of a key.
@@ -68,7 +70,7 @@ impl Partitioner {
 
     /// A batch for this partition is closed: without keys, the next one has its turn if it was this one's.
     pub fn closed(&mut self, at: usize, goes: impl Fn(usize) -> bool) {
-        if self.is_sticky() && at == self.turn {
+        if self.is_sticky() && at == self.turn && !mutants::is(Mutant::PulsarStickyStays) {
             self.advance(goes);
         }
     }

@@ -288,7 +288,7 @@ pub fn judge(books: &[SentBook], receipts: &Receipts, end_to_end_samples: u64, g
                 .example(|| format!("producer {producer}: {beyond} messages received that were never sent"));
         }
     }
-    if gave_up {
+    if gave_up && !mutants::is(Mutant::CensoredIsLost) {
         verdict.censored = std::mem::take(&mut verdict.lost);
         (verdict.lost_prefix, verdict.lost_middle, verdict.lost_tail) = (0, 0, 0);
         verdict.lost_ranges.clear();
@@ -329,7 +329,9 @@ fn judge_producer(book: &SentBook, received: &SequenceSet, verdict: &mut Verdict
             continue;
         }
         let (place, count) = match (first, last) {
-            (Some(first), _) if until <= first => ("prefix", &mut verdict.lost_prefix),
+            (Some(first), _) if until <= first && !mutants::is(Mutant::LossMisplaced) => {
+                ("prefix", &mut verdict.lost_prefix)
+            }
             (_, Some(last)) if from <= last => ("middle", &mut verdict.lost_middle),
             _ => ("tail", &mut verdict.lost_tail),
         };

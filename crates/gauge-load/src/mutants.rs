@@ -47,6 +47,18 @@ pub enum Mutant {
     DrainTrustsTheCount,
     DrainIgnoresWaiting,
     TailNotLost,
+    BytesNotCounted,
+    HeldCountsAsLate,
+    HeldTimeLost,
+    ReadDelayLost,
+    RetriesNotCounted,
+    RequestCountedTwice,
+    PhaseBeginsLate,
+    CensoredIsLost,
+    LossMisplaced,
+    ExpiredSkipsAll,
+    ControlIsMessage,
+    DamagedBatchIsOne,
     NatsAckDropped,
     NatsRefusalCountsAsAck,
     NatsRetryAtTheEnd,
@@ -58,6 +70,7 @@ pub enum Mutant {
     NatsHeartbeatIgnored,
     NatsSilenceIsTheEnd,
     NatsPullsPutOffSilence,
+    PulsarStickyStays,
     PulsarAckDropped,
     PulsarErrorCountsAsAck,
     PulsarRetryAtTheEnd,
@@ -93,7 +106,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 78] = [
+pub const ALL: [(Mutant, &str); 91] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -219,6 +232,45 @@ pub const ALL: [(Mutant, &str); 78] = [
         "messages lost behind the last that was received are not counted",
     ),
     (
+        BytesNotCounted,
+        "messages are sent without their bytes being counted",
+    ),
+    (
+        HeldCountsAsLate,
+        "time in which there was no room counts as lateness of sending as well",
+    ),
+    (
+        HeldTimeLost,
+        "how long producers had no room is told in no interval",
+    ),
+    (
+        ReadDelayLost,
+        "how late acknowledgements were read is told nowhere",
+    ),
+    (RetriesNotCounted, "what is sent again is not counted"),
+    (RequestCountedTwice, "a request counts twice"),
+    (
+        PhaseBeginsLate,
+        "a message that is due when a phase begins counts in the one before",
+    ),
+    (
+        CensoredIsLost,
+        "what a subscription did not come to counts as lost",
+    ),
+    (
+        LossMisplaced,
+        "what was lost before the first message that came counts as lost in the middle",
+    ),
+    (
+        ExpiredSkipsAll,
+        "a consumer whose next message is not kept any more goes on at the end",
+    ),
+    (
+        ControlIsMessage,
+        "the end of a transaction is handed over as a message",
+    ),
+    (DamagedBatchIsOne, "a damaged batch counts as one message"),
+    (
         NatsAckDropped,
         "NATS: a message that the server stored is ended and recorded nowhere",
     ),
@@ -261,6 +313,10 @@ pub const ALL: [(Mutant, &str); 78] = [
     (
         NatsPullsPutOffSilence,
         "NATS: asking again puts off the time after which silence counts",
+    ),
+    (
+        PulsarStickyStays,
+        "Pulsar, RabbitMQ: without keys all batches go to one partition",
     ),
     (
         PulsarAckDropped,

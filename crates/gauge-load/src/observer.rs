@@ -297,7 +297,7 @@ impl Observer {
 
     #[inline]
     fn phase_of(&mut self, intended_ns: i64) -> usize {
-        let offset_ns = intended_ns - self.start_ns;
+        let offset_ns = intended_ns - self.start_ns - i64::from(mutants::is(Mutant::PhaseBeginsLate));
         if offset_ns < self.phase_from_ns || offset_ns >= self.phase_until_ns {
             let after = self.phases.partition_point(|&from_ns| from_ns <= offset_ns);
             self.phase = after.saturating_sub(1);
@@ -320,11 +320,18 @@ impl Observer {
     /// Messages that share their times were taken from an emitter and handed to the client.
     pub fn sent_run(&mut self, run: &SentRun) {
         self.tally.counters.sent_msgs += run.messages;
-        self.tally.counters.sent_bytes += run.payload_bytes;
+        if !mutants::is(Mutant::BytesNotCounted) {
+            self.tally.counters.sent_bytes += run.payload_bytes;
+        }
         let late_ns = run.sent_ns - run.intended_ns;
         let phase = self.phase_of(run.intended_ns);
         let latencies = self.tally.phase(phase, self.subscriptions);
-        latencies.send_delay.record(late_ns - run.held_ns, run.messages);
+        let own_ns = if mutants::is(Mutant::HeldCountsAsLate) {
+            late_ns
+        } else {
+            late_ns - run.held_ns
+        };
+        latencies.send_delay.record(own_ns, run.messages);
         if run.held_ns > 0 {
             latencies.backpressure.record(run.held_ns, run.messages);
         }
@@ -380,7 +387,7 @@ impl Observer {
         if !mutants::is(Mutant::ServiceRunLost) {
             self.record_service(phase, acked_ns - sent_ns, together);
         }
-        if messages > 0 && self.has_answers {
+        if messages > 0 && self.has_answers && !mutants::is(Mutant::ReadDelayLost) {
             self.read(Kind::Ack, last_due_ns, acked_ns, messages);
         }
         self.with_watch(|watch, out| watch.acked(ledger.runs(), acked_ns, first_due_ns, last_due_ns, out));
@@ -435,7 +442,7 @@ impl Observer {
 
     /// A batch is sent again after this kind of error; its times are kept.
     pub fn retried(&mut self, kind: &'static str) {
-        self.tally.counters.retries += 1;
+        self.tally.counters.retries += u64::from(!mutants::is(Mutant::RetriesNotCounted));
         self.tally.counters.count_error(kind, 1);
     }
 
@@ -453,12 +460,14 @@ impl Observer {
     /// A produce request was written.
     #[inline]
     pub fn request(&mut self) {
-        self.tally.counters.requests += 1;
+        self.tally.counters.requests += 1 + u64::from(mutants::is(Mutant::RequestCountedTwice));
     }
 
     /// A producer had something due and no room for this long.
     pub fn backpressured(&mut self, duration_ns: i64) {
-        self.tally.counters.backpressured_ns += u64::try_from(duration_ns).unwrap_or(0);
+        if !mutants::is(Mutant::HeldTimeLost) {
+            self.tally.counters.backpressured_ns += u64::try_from(duration_ns).unwrap_or(0);
+        }
     }
 
     /// A socket's turn begins: what is read from now on may have been there since `since_ns`; `i64::MAX`: nothing is read.

@@ -238,7 +238,11 @@ impl Consumer {
             } else {
                 position.is_out_of_range = false;
                 position.next = None;
-                position.ask = TIMESTAMP_EARLIEST;
+                position.ask = if mutants::is(Mutant::ExpiredSkipsAll) {
+                    TIMESTAMP_LATEST
+                } else {
+                    TIMESTAMP_EARLIEST
+                };
             }
         } else {
             shared.own.cluster.refresh();
@@ -400,6 +404,11 @@ impl Consumer {
                 Err((next_offset, records)) => {
                     position.done = position.done.max(next_offset);
                     observer.error(kind::CORRUPT_BATCH);
+                    let records = if mutants::is(Mutant::DamagedBatchIsOne) {
+                        1
+                    } else {
+                        records
+                    };
                     observer.corrupted(self.subscription, records);
                 }
             }
@@ -430,7 +439,7 @@ pub(super) fn hand_over(
     if !record_batch::is_whole(batch) {
         return Err(corrupt);
     }
-    if header.is_control {
+    if header.is_control && !mutants::is(Mutant::ControlIsMessage) {
         return Ok((header.next_offset, 1));
     }
     let bytes = &batch[HEADER_BYTES..];
