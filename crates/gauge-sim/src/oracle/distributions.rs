@@ -1,0 +1,299 @@
+//! Distributions as the intervals tell them: every rank, sums and extremes, and what must add up.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+
+use super::{Bounds, Case, Told};
+use crate::truth::Seen;
+
+/// What a lane that wakes up does before it reads.
+const READINGS_NS: i64 = 50_000;
+
+pub(super) type Key = (usize, &'static str, Option<usize>);
+
+/// What a distribution must be: bounds of each value; and how many more values there may be.
+#[derive(Debug, Default)]
+pub(super) struct Expected {
+    pub(super) values: Vec<(i64, i64)>,
+    pub(super) more: usize,
+}
+
+/// A distribution as it was told.
+#[derive(Debug)]
+pub(super) struct Found {
+    histogram: Histogram<u64>,
+    count: u64,
+    outside: u64,
+    sum_ns: i128,
+    min_ns: i64,
+    max_ns: i64,
+}
+
+/// Lateness in reading is told of all messages that were read together: those of two phases count in one of them.
+const OF_READING: [&str; 2] = ["ack_delay", "receive_delay"];
+
+fn metric(name: &str) -> Option<&'static str> {
+    let all = ["publish", "service", "send_delay", "end_to_end", "backpressure"];
+    all.into_iter().chain(OF_READING).find(|known| *known == name)
+}
+
+/// The distributions as the intervals tell them, added up.
+///
+/// Returns those that the world knows, and those that are parts of them.
+pub(super) fn distributions(
+    case: &Case<'_>,
+    told: &mut Told,
+) -> (BTreeMap<Key, Found>, BTreeMap<Key, Found>) {
+    let mut all: BTreeMap<Key, Found> = BTreeMap::new();
+    let mut deserializer = Deserializer::new();
+    let mut unacked = 0;
+    for latency in case
+        .intervals
+        .iter()
+        .filter_map(|interval| interval["latencies"].as_array())
+        .flatten()
+    {
+        unacked += latency["unacked_msgs"].as_u64().unwrap_or(0);
+        let phase = latency["phase"]
+            .as_str()
+            .and_then(|name| name.strip_prefix('p')?.parse().ok());
+        let name = latency["metric"].as_str().unwrap_or_default();
+        let subscription = latency["subscription"].as_str();
+        let subscription =
+            subscription.and_then(|name| case.scenario.subscriptions.iter().position(|own| own == name));
+        let Some((phase, metric)) = phase.zip(metric(name)) else {
+            continue;
+        };
+        let bytes = latency["histogram"].as_str().unwrap_or_default();
+        let histogram = base64::engine::general_purpose::STANDARD
+            .decode(bytes)
+            .ok()
+            .and_then(|bytes| deserializer.deserialize::<u64, _>(&mut bytes.as_slice()).ok());
+        let Some(histogram) = histogram else {
+            told.say(|| format!("a histogram of {name} cannot be read"));
+            continue;
+        };
+        let number = |key: &str| latency[key].as_i64().unwrap_or(i64::MIN);
+        let found = Found {
+            count: latency["count"].as_u64().unwrap_or(0),
+            outside: latency["overflow"].as_u64().unwrap_or(0) + latency["negative"].as_u64().unwrap_or(0),
+            sum_ns: i128::from(number("sum_ns")),
+            min_ns: number("min_ns"),
+            max_ns: number("max_ns"),
+            histogram,
+        };
+        if found.count == 0 {
+            continue;
+        }
+        let phase = if OF_READING.contains(&metric) { 0 } else { phase };
+        match all.get_mut(&(phase, metric, subscription)) {
+            Some(sum) => {
+                if sum.histogram.add(&found.histogram).is_err() {
+                    told.say(|| format!("histograms of {name} have different bounds"));
+                }
+                sum.count += found.count;
+                sum.outside += found.outside;
+                sum.sum_ns += found.sum_ns;
+                sum.min_ns = sum.min_ns.min(found.min_ns);
+                sum.max_ns = sum.max_ns.max(found.max_ns);
+            }
+            None => {
+                all.insert((phase, metric, subscription), found);
+            }
+        }
+    }
+    let taken: usize = case.truth.taken.values().map(Vec::len).sum();
+    let expected = taken.saturating_sub(case.truth.acked.len()) as u64;
+    if unacked != expected {
+        told.say(|| {
+            format!(
+                "the intervals tell of {unacked} messages without acknowledgement, and there are {expected}"
+            )
+        });
+    }
+    let is_part = |(_, metric, _): &Key| *metric == "backpressure" || OF_READING.contains(metric);
+    let parts = all.extract_if(.., |key, _| is_part(key)).collect();
+    (all, parts)
+}
+
+/// A latency is lateness of sending, time without room, and what the system took. Where all have an acknowledgement the sums are the same.
+pub(super) fn add_up(
+    case: &Case<'_>,
+    found: &BTreeMap<Key, Found>,
+    parts: &BTreeMap<Key, Found>,
+    told: &mut Told,
+) {
+    for phase in 0..case.scenario.phases_ns.len() {
+        let of = |metric| {
+            found
+                .get(&(phase, metric, None))
+                .map(|one| (one.count, one.sum_ns))
+        };
+        let (Some(publish), Some(service), Some(delay)) = (of("publish"), of("service"), of("send_delay"))
+        else {
+            continue;
+        };
+        let held = parts.get(&(phase, "backpressure", None));
+        let held_ns = held.map_or(0, |one| one.sum_ns);
+        if publish.0 == delay.0 && publish.1 != service.1 + delay.1 + held_ns {
+            told.say(|| {
+                format!(
+                    "phase {phase}: latencies are {} ns in all, and their parts {} + {held_ns} + {} ns",
+                    publish.1, delay.1, service.1
+                )
+            });
+        }
+    }
+}
+
+/// Lateness in reading: told of each message that was read from a connection, and not less than it lay there while the lane was awake.
+pub(super) fn delays(
+    case: &Case<'_>,
+    found: &BTreeMap<Key, Found>,
+    parts: &BTreeMap<Key, Found>,
+    told: &mut Told,
+) {
+    let count = |metric, subscription| -> u64 {
+        let of = |(key, one): (&Key, &Found)| {
+            if (key.1, key.2) == (metric, subscription) {
+                one.count
+            } else {
+                0
+            }
+        };
+        found.iter().map(of).sum()
+    };
+    let mut expected = vec![(
+        "ack_delay",
+        None,
+        if case.scenario.acks == 0 {
+            0
+        } else {
+            count("publish", None)
+        },
+    )];
+    let subscriptions = 0..case.scenario.subscriptions.len();
+    expected.extend(subscriptions.map(|at| ("receive_delay", Some(at), count("end_to_end", Some(at)))));
+    for (metric, subscription, count) in expected {
+        let is = parts.get(&(0, metric, subscription)).map_or(0, |one| one.count);
+        if is != count {
+            told.say(|| format!("{metric} of {subscription:?}: {is} values, and there are {count}"));
+        }
+    }
+    if case.scenario.acks == 0 {
+        return;
+    }
+    let slack_ns = case.scenario.wake_ns + READINGS_NS;
+    let lay_ns = |seen: &Seen| i128::from((seen.read_ns - seen.come_ns.min(seen.read_ns) - slack_ns).max(0));
+    let least_ns: i128 = case.truth.acked.values().map(lay_ns).sum();
+    let is_ns = parts.get(&(0, "ack_delay", None)).map_or(0, |one| one.sum_ns);
+    if is_ns < least_ns {
+        told.say(|| format!("acknowledgements were read {is_ns} ns late in all, and lay for {least_ns} ns"));
+    }
+}
+
+pub(super) fn compare(
+    case: &Case<'_>,
+    expected: &BTreeMap<Key, Expected>,
+    found: &BTreeMap<Key, Found>,
+    told: &mut Told,
+) {
+    for key in found.keys().filter(|key| !expected.contains_key(*key)) {
+        told.say(|| format!("{key:?} was told, and there is no such message"));
+    }
+    for (key, expected) in expected {
+        let (phase, metric, subscription) = *key;
+        let of = subscription.map_or(String::new(), |at| {
+            format!(" of {}", case.scenario.subscriptions[at])
+        });
+        let name = format!("{metric}{of} in phase {phase}");
+        let least = expected.values.len() as u64;
+        let Some(found) = found.get(key) else {
+            if least > 0 {
+                told.say(|| format!("{name}: nothing was told, and there are {least} values"));
+            }
+            continue;
+        };
+        if !(least..=least + expected.more as u64).contains(&found.count) {
+            told.say(|| {
+                format!(
+                    "{name}: {} values, and there are {least} to {}",
+                    found.count,
+                    least + expected.more as u64
+                )
+            });
+            continue;
+        }
+        if found.histogram.len() + found.outside != found.count || found.outside > 0 {
+            told.say(|| {
+                format!(
+                    "{name}: {} of {} values are in the histogram",
+                    found.histogram.len(),
+                    found.count
+                )
+            });
+        }
+        if expected.more == 0 {
+            ranks(&name, expected, found, told);
+        }
+    }
+}
+
+/// Every rank, the extremes and the sum.
+fn ranks(name: &str, expected: &Expected, found: &Found, told: &mut Told) {
+    let mut least: Vec<i64> = expected.values.iter().map(|(from, _)| *from).collect();
+    let mut most: Vec<i64> = expected.values.iter().map(|(_, until)| *until).collect();
+    least.sort_unstable();
+    most.sort_unstable();
+    let (Some(first), Some(last)) = (least.first().zip(most.first()), least.last().zip(most.last())) else {
+        return;
+    };
+    let sum = |values: &[i64]| values.iter().map(|value| i128::from(*value)).sum::<i128>();
+    for (what, value, bounds) in [
+        ("sum", found.sum_ns, Bounds(sum(&least), sum(&most))),
+        (
+            "minimum",
+            i128::from(found.min_ns),
+            Bounds(i128::from(*first.0), i128::from(*first.1)),
+        ),
+        (
+            "maximum",
+            i128::from(found.max_ns),
+            Bounds(i128::from(*last.0), i128::from(*last.1)),
+        ),
+    ] {
+        if !bounds.holds(value) {
+            told.say(|| {
+                format!(
+                    "{name}: the {what} is told as {value} ns, and it is {} to {}",
+                    bounds.0, bounds.1
+                )
+            });
+        }
+    }
+    let mut rank = 0;
+    for step in found.histogram.iter_recorded() {
+        let value = step.value_iterated_to();
+        let (lowest, highest) = (
+            found.histogram.lowest_equivalent(value) as i64,
+            found.histogram.highest_equivalent(value) as i64,
+        );
+        let until = rank + step.count_since_last_iteration() as usize;
+        // Bounds rise with the rank, so the first and the last of those that share a bucket tell of all.
+        for at in [rank, until - 1] {
+            if least[at] > highest || most[at] < lowest {
+                told.say(|| {
+                    format!(
+                        "{name}: rank {at} of {} is told as {lowest} to {highest} ns, and it is {} to {}",
+                        found.count, least[at], most[at]
+                    )
+                });
+                return;
+            }
+        }
+        rank = until;
+    }
+}
