@@ -34,4 +34,4 @@ pub use pacing::{Arrival, Ramp, RateChange, Schedule, ScheduleSpec};
 pub use payload::{PayloadPool, Template};
 pub use sequence_set::{RangeSet, SequenceSet};
 pub use skew::KeySkew;
-pub use tally::{Counters, Phase, PhaseLatencies, Received, Tally};
+pub use tally::{Counters, Distribution, Phase, PhaseLatencies, Received, Tally};

@@ -7,7 +7,7 @@ use crate::clocks::Clocks;
 use crate::emitter::Departure;
 use crate::ledger::BatchLedger;
 use crate::mutants::{self, Mutant};
-use crate::quiet::{self, Apart, Apartments, Board, Kind, QuietCounters, Read, Watch};
+use crate::quiet::{Apart, Apartments, Board, Kind, QuietCounters, Read, Watch};
 use crate::stamp::{self, Checked, PROBE_PRODUCER};
 use crate::tally::{Counters, PhaseLatencies, Received, Tally};
 
@@ -127,27 +127,24 @@ impl Deciding<'_> {
 
 impl Apartments for Deciding<'_> {
     fn of_sent(&mut self, due_ns: i64) -> &mut Apart {
-        quiet::made(&mut self.phase(due_ns).send_delay_apart)
+        self.phase(due_ns).send_delay.apart_mut()
     }
 
     fn of_run(&mut self, due_ns: i64) -> (&mut Apart, &mut Apart) {
         let latencies = self.phase(due_ns);
-        (
-            quiet::made(&mut latencies.publish_apart),
-            quiet::made(&mut latencies.service_apart),
-        )
+        (latencies.publish.apart_mut(), latencies.service.apart_mut())
     }
 
     fn of_receipt(&mut self, subscription: usize, due_ns: i64) -> &mut Apart {
-        quiet::made(&mut self.phase(due_ns).end_to_end_apart[subscription])
+        self.phase(due_ns).end_to_end[subscription].apart_mut()
     }
 
     fn of_read(&mut self, kind: Kind, due_ns: i64) -> &mut Apart {
         let latencies = self.phase(due_ns);
-        quiet::made(match kind {
-            Kind::Ack => &mut latencies.ack_delay_apart,
-            Kind::Receipt(at) => &mut latencies.receive_delay_apart[at],
-        })
+        match kind {
+            Kind::Ack => latencies.ack_delay.apart_mut(),
+            Kind::Receipt(at) => latencies.receive_delay[at].apart_mut(),
+        }
     }
 
     fn counters(&mut self) -> &mut QuietCounters {

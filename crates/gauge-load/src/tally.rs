@@ -1,5 +1,7 @@
 //! What a lane saw in one interval: counters, and distributions per phase. Lanes fill one of these while another thread reads the one of before.
 
+use std::ops::{Deref, DerefMut};
+
 use crate::latency::{Latency, Metric};
 use crate::quiet::{self, Apart, MaybeApart, QuietCounters};
 
@@ -95,84 +97,98 @@ impl Counters {
     }
 }
 
+/// Values of one metric, and what of them is not of quiet time.
+#[derive(Clone, Debug)]
+pub struct Distribution {
+    all: Latency,
+    apart: MaybeApart,
+}
+
+impl Distribution {
+    fn of(all: Latency) -> Distribution {
+        Distribution { all, apart: None }
+    }
+
+    /// What of it is not quiet; None: all of it is, or the metric has no quiet part.
+    pub fn apart(&self) -> Option<&Apart> {
+        self.apart.as_deref().filter(|apart| !apart.is_empty())
+    }
+
+    pub(crate) fn apart_mut(&mut self) -> &mut Apart {
+        quiet::made(&mut self.apart)
+    }
+
+    fn add(&mut self, other: &Distribution) {
+        self.all.add(&other.all);
+        quiet::add(&mut self.apart, &other.apart);
+    }
+
+    fn clear(&mut self) {
+        self.all.clear();
+        if let Some(apart) = &mut self.apart {
+            apart.clear();
+        }
+    }
+}
+
+impl Deref for Distribution {
+    type Target = Latency;
+
+    #[inline]
+    fn deref(&self) -> &Latency {
+        &self.all
+    }
+}
+
+impl DerefMut for Distribution {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Latency {
+        &mut self.all
+    }
+}
+
 /// The latencies of the messages of one phase that were seen in one interval.
 #[derive(Clone, Debug)]
 pub struct PhaseLatencies {
     /// Index of the phase.
     pub phase: usize,
     /// Intended to acknowledged.
-    pub publish: Latency,
+    pub publish: Distribution,
     /// Sent to acknowledged.
-    pub service: Latency,
+    pub service: Distribution,
     /// The generator's own lateness.
-    pub send_delay: Latency,
+    pub send_delay: Distribution,
     /// Time without room in the client; only messages that were held are in it.
-    pub backpressure: Latency,
+    pub backpressure: Distribution,
     /// Intended to received, per subscription.
-    pub end_to_end: Vec<Latency>,
+    pub end_to_end: Vec<Distribution>,
     /// The generator's own lateness in reading acknowledgements: how long each may have been there.
-    pub ack_delay: Latency,
+    pub ack_delay: Distribution,
     /// The same of messages received, per subscription.
-    pub receive_delay: Vec<Latency>,
+    pub receive_delay: Vec<Distribution>,
     /// Messages that ended without an acknowledgement: they failed, or the run gave up on them.
     pub unacked_msgs: u64,
-    pub(crate) publish_apart: MaybeApart,
-    pub(crate) service_apart: MaybeApart,
-    pub(crate) send_delay_apart: MaybeApart,
-    pub(crate) end_to_end_apart: Vec<MaybeApart>,
-    pub(crate) ack_delay_apart: MaybeApart,
-    pub(crate) receive_delay_apart: Vec<MaybeApart>,
 }
 
 impl PhaseLatencies {
     fn new(phase: usize, subscriptions: usize) -> PhaseLatencies {
+        let recorded = || Distribution::of(Latency::new());
+        let entered = || Distribution::of(Latency::unbuffered());
         PhaseLatencies {
             phase,
-            publish: Latency::new(),
-            service: Latency::new(),
-            send_delay: Latency::new(),
-            backpressure: Latency::new(),
-            end_to_end: (0..subscriptions).map(|_| Latency::new()).collect(),
-            ack_delay: Latency::unbuffered(),
-            receive_delay: (0..subscriptions).map(|_| Latency::unbuffered()).collect(),
+            publish: recorded(),
+            service: recorded(),
+            send_delay: recorded(),
+            backpressure: recorded(),
+            end_to_end: (0..subscriptions).map(|_| recorded()).collect(),
+            ack_delay: entered(),
+            receive_delay: (0..subscriptions).map(|_| entered()).collect(),
             unacked_msgs: 0,
-            publish_apart: None,
-            service_apart: None,
-            send_delay_apart: None,
-            end_to_end_apart: vec![None; subscriptions],
-            ack_delay_apart: None,
-            receive_delay_apart: vec![None; subscriptions],
         }
     }
 
-    /// What of a distribution is not quiet; None: all of it is, or the metric has no quiet part.
-    pub fn apart(&self, metric: Metric, subscription: Option<usize>) -> Option<&Apart> {
-        let apart = match (metric, subscription) {
-            (Metric::Publish, _) => &self.publish_apart,
-            (Metric::Service, _) => &self.service_apart,
-            (Metric::SendDelay, _) => &self.send_delay_apart,
-            (Metric::EndToEnd, Some(at)) => &self.end_to_end_apart[at],
-            (Metric::AckDelay, _) => &self.ack_delay_apart,
-            (Metric::ReceiveDelay, Some(at)) => &self.receive_delay_apart[at],
-            _ => &None,
-        };
-        apart.as_deref().filter(|apart| !apart.is_empty())
-    }
-
-    fn aparts_mut(&mut self) -> impl Iterator<Item = &mut MaybeApart> {
-        [
-            &mut self.publish_apart,
-            &mut self.service_apart,
-            &mut self.send_delay_apart,
-            &mut self.ack_delay_apart,
-        ]
-        .into_iter()
-        .chain(&mut self.end_to_end_apart)
-        .chain(&mut self.receive_delay_apart)
-    }
-
-    /// Every distribution with its metric and, for end-to-end, its subscription.
-    pub fn all(&self) -> impl Iterator<Item = (Metric, Option<usize>, &Latency)> {
+    /// Every distribution with its metric and, where each has its own, its subscription.
+    pub fn all(&self) -> impl Iterator<Item = (Metric, Option<usize>, &Distribution)> {
         [
             (Metric::Publish, None, &self.publish),
             (Metric::Service, None, &self.service),
@@ -181,18 +197,22 @@ impl PhaseLatencies {
             (Metric::AckDelay, None, &self.ack_delay),
         ]
         .into_iter()
-        .chain(
-            self.end_to_end
-                .iter()
-                .enumerate()
-                .map(|(at, latency)| (Metric::EndToEnd, Some(at), latency)),
-        )
-        .chain(
-            self.receive_delay
-                .iter()
-                .enumerate()
-                .map(|(at, latency)| (Metric::ReceiveDelay, Some(at), latency)),
-        )
+        .chain(of_each(Metric::EndToEnd, &self.end_to_end))
+        .chain(of_each(Metric::ReceiveDelay, &self.receive_delay))
+    }
+
+    /// The same, in the same order.
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Distribution> {
+        [
+            &mut self.publish,
+            &mut self.service,
+            &mut self.send_delay,
+            &mut self.backpressure,
+            &mut self.ack_delay,
+        ]
+        .into_iter()
+        .chain(&mut self.end_to_end)
+        .chain(&mut self.receive_delay)
     }
 
     /// Adds the distributions of the same phase from another lane.
@@ -201,53 +221,29 @@ impl PhaseLatencies {
             self.phase, other.phase,
             "only distributions of one phase are added"
         );
-        self.publish.add(&other.publish);
-        self.service.add(&other.service);
-        self.send_delay.add(&other.send_delay);
-        self.backpressure.add(&other.backpressure);
-        self.ack_delay.add(&other.ack_delay);
-        for (mine, theirs) in self.receive_delay.iter_mut().zip(&other.receive_delay) {
+        for (mine, (.., theirs)) in self.all_mut().zip(other.all()) {
             mine.add(theirs);
         }
         self.unacked_msgs += other.unacked_msgs;
-        for (mine, theirs) in self.end_to_end.iter_mut().zip(&other.end_to_end) {
-            mine.add(theirs);
-        }
-        quiet::add(&mut self.publish_apart, &other.publish_apart);
-        quiet::add(&mut self.service_apart, &other.service_apart);
-        quiet::add(&mut self.send_delay_apart, &other.send_delay_apart);
-        quiet::add(&mut self.ack_delay_apart, &other.ack_delay_apart);
-        for (mine, theirs) in self.end_to_end_apart.iter_mut().zip(&other.end_to_end_apart) {
-            quiet::add(mine, theirs);
-        }
-        for (mine, theirs) in self
-            .receive_delay_apart
-            .iter_mut()
-            .zip(&other.receive_delay_apart)
-        {
-            quiet::add(mine, theirs);
-        }
     }
 
     pub(crate) fn settle(&mut self) {
-        self.publish.settle();
-        self.service.settle();
-        self.send_delay.settle();
-        self.backpressure.settle();
-        self.end_to_end.iter_mut().for_each(Latency::settle);
+        self.all_mut().for_each(|one| one.settle());
     }
 
     fn clear(&mut self) {
-        self.publish.clear();
-        self.service.clear();
-        self.send_delay.clear();
-        self.backpressure.clear();
-        self.ack_delay.clear();
-        self.receive_delay.iter_mut().for_each(Latency::clear);
+        self.all_mut().for_each(Distribution::clear);
         self.unacked_msgs = 0;
-        self.end_to_end.iter_mut().for_each(Latency::clear);
-        self.aparts_mut().flatten().for_each(|apart| apart.clear());
     }
+}
+
+fn of_each(
+    metric: Metric,
+    all: &[Distribution],
+) -> impl Iterator<Item = (Metric, Option<usize>, &Distribution)> {
+    all.iter()
+        .enumerate()
+        .map(move |(at, one)| (metric, Some(at), one))
 }
 
 /// One lane's view of one interval. Swapped out whole, merged elsewhere, handed back to be used again.

@@ -116,11 +116,11 @@ impl Parts {
     /// What a tally says.
     fn enter(&mut self, tally: &Tally, metric: Metric, subscription: Option<usize>) {
         for latencies in &tally.latencies {
-            let apart = latencies.apart(metric, subscription);
             let (.., all) = latencies
                 .all()
                 .find(|(of, at, _)| (*of, *at) == (metric, subscription))
                 .unwrap();
+            let apart = all.apart();
             let quiet = Apart::quiet(all, apart);
             self.quiet.count += quiet.count();
             self.quiet.sum_ns += quiet.sum_ns();

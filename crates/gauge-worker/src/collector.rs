@@ -443,7 +443,7 @@ impl Collector {
         let mut entries = Vec::new();
         for latencies in &self.sum.latencies {
             for (metric, subscription, latency) in latencies.all() {
-                let apart = latencies.apart(metric, subscription);
+                let apart = latency.apart();
                 let unacked_msgs = if metric == Metric::Publish {
                     latencies.unacked_msgs
                 } else {
