@@ -451,6 +451,8 @@ impl World<Cluster> {
         }
         partition.end = first.base;
         partition.high_watermark = partition.high_watermark.min(partition.end);
+        // Who leads now does not have what it would have to keep.
+        partition.start = partition.start.min(partition.end);
         partition.producers.clear();
         for stored in &partition.log {
             remember(&mut partition.producers, stored);
