@@ -178,6 +178,21 @@ fn counters(case: &Case<'_>, told: &mut Told) {
             });
         }
     }
+    for (index, interval) in case
+        .intervals
+        .iter()
+        .enumerate()
+        .filter(|_| case.is_calm && !case.expects.may_fail)
+    {
+        let is_quiet =
+            interval["retries"] == 0 && interval["errors"].as_object().is_none_or(|all| all.is_empty());
+        if !is_quiet {
+            told.say(|| {
+                let (retries, errors) = (&interval["retries"], &interval["errors"]);
+                format!("nothing goes wrong, and interval {index} has {retries} retries and errors: {errors}")
+            });
+        }
+    }
     let held_s: f64 = case
         .intervals
         .iter()
