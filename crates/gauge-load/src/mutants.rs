@@ -96,6 +96,7 @@ pub enum Mutant {
     RabbitmqSilenceIsTheEnd,
     RabbitmqGhostIgnored,
     RabbitmqUnknownIsEmpty,
+    RabbitmqStreamConfirmedAgain,
     RabbitmqStreamRetryAtTheEnd,
     RabbitmqStreamRefusalEndsReading,
     RabbitmqStreamPositionOneTooFar,
@@ -106,7 +107,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 91] = [
+pub const ALL: [(Mutant, &str); 92] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -417,6 +418,10 @@ pub const ALL: [(Mutant, &str); 91] = [
     (
         RabbitmqUnknownIsEmpty,
         "RabbitMQ: a queue of which the server knows nothing counts as empty",
+    ),
+    (
+        RabbitmqStreamConfirmedAgain,
+        "RabbitMQ streams: what was confirmed of a frame is sent again with the rest",
     ),
     (
         RabbitmqStreamRetryAtTheEnd,

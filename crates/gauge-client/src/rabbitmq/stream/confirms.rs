@@ -265,7 +265,9 @@ impl Producer {
     /// Puts a batch that was sent to the front of its queue, with what has no confirmation. Returns whether that is anything.
     fn requeue(&mut self, at: usize, mut batch: Box<Batch>, lost: &Lost, observer: &mut Observer) -> bool {
         let partition = &mut self.partitions[at];
-        if !publish::compact(&mut batch, |serial| partition.unconfirmed.is_waiting(serial)) {
+        if !publish::compact(&mut batch, |serial| {
+            partition.unconfirmed.is_waiting(serial) || mutants::is(Mutant::RabbitmqStreamConfirmedAgain)
+        }) {
             self.spares.close(batch);
             return false;
         }
