@@ -55,6 +55,28 @@ def is_the_thief_alone(found: dict[str, Any]) -> bool:
     return bool(found["cpu"]["others_share"] < 0.4) and not host_takes(found)
 
 
+def await_measuring(events: Path) -> None:
+    """Until a run's events tell that it measures."""
+    deadline_s = time.monotonic() + 60
+    while not (
+        events.exists()
+        and any(one.get("phase") == "measure" for one in map(json.loads, events.read_text().splitlines()))
+    ):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+
+
+def stand_still(process: psutil.Process, for_s: float) -> float:
+    """Stops a process and lets it go on. Returns for how long it stood."""
+    process.send_signal(signal.SIGSTOP)
+    await_standing("the process", [process.pid])
+    from_s = time.monotonic()
+    threading.Event().wait(for_s)
+    stood_s = time.monotonic() - from_s
+    process.send_signal(signal.SIGCONT)
+    return stood_s
+
+
 def test_the_witness_of_other_tests_sees_what_the_lab_sees() -> None:
     """It must: a test that asks it whether the machine was quiet takes the lab's word for wrong if not."""
     with thief(0.1, 0.002, 0.002):
@@ -96,23 +118,11 @@ def test_a_system_that_stands_still_is_not_disturbed(gauge: Path, tmp_path: Path
     """A SIGSTOP of 300 ms is the system's own: it stays in the tail of quiet time."""
     asked = (*LOAD, "--duration", "8s", "--events", "events.jsonl")
     process = lab_support.lab(gauge, tmp_path, *asked, waits_for_quiet=True)
-    events = tmp_path / "events.jsonl"
-    deadline_s = time.monotonic() + 60
-    while not (
-        events.exists()
-        and any(one.get("phase") == "measure" for one in map(json.loads, events.read_text().splitlines()))
-    ):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.1)
+    await_measuring(tmp_path / "events.jsonl")
     (log,) = (
         one for one in psutil.Process(process.pid).children(recursive=True) if one.cmdline()[1:2] == ["log"]
     )
-    log.send_signal(signal.SIGSTOP)
-    await_standing("the log", [log.pid])
-    stood_from_s = time.monotonic()
-    threading.Event().wait(0.3)
-    stood_s = time.monotonic() - stood_from_s
-    log.send_signal(signal.SIGCONT)
+    stood_s = stand_still(log, 0.3)
     process.communicate(timeout=150)
     found = lab_support.result(tmp_path)
     assert found["publish_ms"]["max"] > 250
@@ -139,22 +149,13 @@ def test_a_generator_that_is_stopped_was_away_where_others_are_busy(gauge: Path,
     try:
         asked = ("run", "--rate", "1000", "--warmup", "1s", "--duration", "6s", "--quiet-limit", "1")
         process = lab_support.lab(gauge, tmp_path, *asked, "--events", "events.jsonl")
-        events = tmp_path / "events.jsonl"
-        deadline_s = time.monotonic() + 60
-        while not (events.exists() and '"phase":"measure"' in events.read_text().replace(" ", "")):
-            assert time.monotonic() < deadline_s
-            time.sleep(0.1)
+        await_measuring(tmp_path / "events.jsonl")
         (worker,) = (
             one for one in psutil.Process(process.pid).children() if one.cmdline()[1:2] == ["worker"]
         )
         stood_s = 0.0
         for _ in range(3):
-            worker.send_signal(signal.SIGSTOP)
-            await_standing("the worker", [worker.pid])
-            stood_from_s = time.monotonic()
-            threading.Event().wait(0.4)
-            stood_s += time.monotonic() - stood_from_s
-            worker.send_signal(signal.SIGCONT)
+            stood_s += stand_still(worker, 0.4)
             threading.Event().wait(0.6)
         process.communicate(timeout=150)
     finally:

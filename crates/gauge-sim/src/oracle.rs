@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
-use self::distributions::{Expected, Key, add_up, compare, delays, distributions};
+use self::distributions::{Expected, Key, add_up, compare, distributions, lay};
 use self::intervals::intervals;
 use crate::marks::{Mark, Marks};
 use crate::scenario::{Again, Expects, Scenario};
@@ -143,7 +143,7 @@ pub fn judge(case: &Case<'_>, marks: &mut Marks) -> Vec<String> {
         let name = &case.scenario.subscriptions[*at];
         told.say(|| format!("{name} has read a batch {} times", seen.len()));
     }
-    let (found, parts) = distributions(case, &mut told);
+    let found = distributions(case, &mut told);
     let mut expected = sent_side(case);
     for (at, name) in case.scenario.subscriptions.iter().enumerate() {
         let received = receive(case, at);
@@ -153,8 +153,8 @@ pub fn judge(case: &Case<'_>, marks: &mut Marks) -> Vec<String> {
         }
     }
     compare(case, &expected, &found, &mut told);
-    add_up(case, &found, &parts, &mut told);
-    delays(case, &found, &parts, &mut told);
+    add_up(case, &found, &mut told);
+    lay(case, &found, &mut told);
     intervals(case, marks, &mut told);
     told.0
 }

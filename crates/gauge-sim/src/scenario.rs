@@ -360,7 +360,11 @@ impl<S: System> Plan<S> {
 
     /// A fault of the protocol's own for the last messages.
     pub fn strike_late(&mut self, scenario: &Scenario, rng: &mut Rng, fault: S::Fault) {
-        let at_ns = scenario.late_ns(rng);
+        self.strike(scenario.late_ns(rng), fault);
+    }
+
+    /// A fault of the protocol's own at a time.
+    pub fn strike(&mut self, at_ns: i64, fault: S::Fault) {
         self.faults.push((at_ns, Fault::Own(fault)));
     }
 

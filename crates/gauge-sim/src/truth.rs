@@ -108,8 +108,8 @@ pub struct Truth {
     pub requests: Option<u64>,
     /// For how long producers had found no room while something was due, all of them together: at the least, and at the most.
     pub held_ns: (i64, i64),
-    /// Of producers that have found none up to now: since when, at the earliest.
-    pub held_since_ns: HashMap<u32, i64>,
+    /// Of producers that have found none up to now: since when, at the earliest and at the latest.
+    pub held_since_ns: HashMap<u32, (i64, i64)>,
     pub batches: Vec<Batch>,
     /// Per subscription and batch: the answers that were read with it.
     pub delivered: HashMap<(usize, usize), Vec<Seen>>,
@@ -131,16 +131,18 @@ impl Truth {
         all.extend((0..messages).map(|_| taken));
     }
 
-    /// A producer finds no room, since then at the earliest.
-    pub fn held(&mut self, producer: u32, earliest_ns: i64) {
-        self.held_since_ns.entry(producer).or_insert(earliest_ns);
+    /// A producer finds no room, since then at the earliest and at the latest.
+    pub fn held(&mut self, producer: u32, earliest_ns: i64, latest_ns: i64) {
+        self.held_since_ns
+            .entry(producer)
+            .or_insert((earliest_ns, latest_ns));
     }
 
-    /// A producer that had found no room gives messages again, after so long at the least, and at the most.
-    pub fn released(&mut self, producer: u32, least_ns: i64, most_ns: i64) {
-        if self.held_since_ns.remove(&producer).is_some() {
-            self.held_ns.0 += least_ns.max(0);
-            self.held_ns.1 += most_ns.max(0);
+    /// A producer gives messages: if it had found no room, it has now.
+    pub fn released(&mut self, producer: u32, now_ns: i64) {
+        if let Some((earliest_ns, latest_ns)) = self.held_since_ns.remove(&producer) {
+            self.held_ns.0 += now_ns.saturating_sub(latest_ns).max(0);
+            self.held_ns.1 += (now_ns - earliest_ns).max(0);
         }
     }
 

@@ -36,10 +36,10 @@ pub trait Looks {
     fn took(&self, producer: u32, messages: u64, taken: Taken);
 
     /// See [`Truth::held`](crate::truth::Truth::held).
-    fn held(&self, producer: u32, earliest_ns: i64);
+    fn held(&self, producer: u32, earliest_ns: i64, latest_ns: i64);
 
     /// See [`Truth::released`](crate::truth::Truth::released).
-    fn released(&self, producer: u32, least_ns: i64, most_ns: i64);
+    fn released(&self, producer: u32, now_ns: i64);
 }
 
 impl<S: System> Looks for Sim<S> {
@@ -67,15 +67,13 @@ impl<S: System> Looks for Sim<S> {
         self.world.borrow_mut().truth.took(producer, messages, taken);
     }
 
-    fn held(&self, producer: u32, earliest_ns: i64) {
-        self.world.borrow_mut().truth.held(producer, earliest_ns);
+    fn held(&self, producer: u32, earliest_ns: i64, latest_ns: i64) {
+        let mut world = self.world.borrow_mut();
+        world.truth.held(producer, earliest_ns, latest_ns);
     }
 
-    fn released(&self, producer: u32, least_ns: i64, most_ns: i64) {
-        self.world
-            .borrow_mut()
-            .truth
-            .released(producer, least_ns, most_ns);
+    fn released(&self, producer: u32, now_ns: i64) {
+        self.world.borrow_mut().truth.released(producer, now_ns);
     }
 }
 
@@ -108,7 +106,6 @@ impl Protocol for Witnessed {
         sim.learn_consumers(&spec);
         Ok(Box::new(Lane {
             is_held: vec![false; spec.producers.len()],
-            held_since_ns: vec![None; spec.producers.len()],
             linger_ns: spec.batch.linger_ns,
             batch_bytes: spec.batch.bytes,
             client: self.0.lane(endpoint, spec)?,
@@ -137,8 +134,6 @@ struct Lane {
     batch_bytes: usize,
     /// Per producer: it has found no room.
     is_held: Vec<bool>,
-    /// Per producer: since when something has been due for which there is no room, at the earliest and at the latest.
-    held_since_ns: Vec<Option<(i64, i64)>>,
 }
 
 impl Lane {
@@ -164,38 +159,22 @@ impl Lane {
         }
     }
 
-    /// Follows for how long a producer finds no room while something is due. `until_ns`: when the offer was over.
-    fn watch_room(
-        &mut self,
-        producer: usize,
-        emitter: &Emitter,
-        offer: Offer,
-        messages: u64,
-        times: (i64, i64),
-    ) {
-        let (now_ns, until_ns) = times;
+    /// Follows for how long a producer finds no room while something is due, which an offer tells that lasted from `now_ns` to `until_ns`.
+    fn watch_room(&self, emitter: &Emitter, offer: Offer, messages: u64, now_ns: i64, until_ns: i64) {
         if emitter.is_closed_loop() {
             return;
         }
-        if messages > 0
-            && let Some((earliest_ns, latest_ns)) = self.held_since_ns[producer].take()
-        {
-            let id = emitter.producer();
-            self.sim
-                .released(id, now_ns.saturating_sub(latest_ns), now_ns - earliest_ns);
+        if messages > 0 {
+            self.sim.released(emitter.producer(), now_ns);
         }
         // The lane reads the clock once more before it asks what is due.
         if let Some(due_ns) = emitter.next_due_ns()
             && offer == Offer::Full
             && due_ns <= until_ns + ASKED_NS
         {
-            let latest_ns = if due_ns <= now_ns {
-                until_ns + ASKED_NS
-            } else {
-                i64::MAX
-            };
-            self.held_since_ns[producer].get_or_insert((due_ns, latest_ns));
-            self.sim.held(emitter.producer(), due_ns);
+            let is_sure = due_ns <= now_ns;
+            let latest_ns = if is_sure { until_ns + ASKED_NS } else { i64::MAX };
+            self.sim.held(emitter.producer(), due_ns, latest_ns);
         }
     }
 
@@ -250,7 +229,7 @@ impl LaneClient for Lane {
         let until_ns = simulated::now_ns().unwrap_or(now_ns);
         let messages = emitter.sequence() - first;
         self.is_held[producer] |= offer == Offer::Full;
-        self.watch_room(producer, emitter, offer, messages, (now_ns, until_ns));
+        self.watch_room(emitter, offer, messages, now_ns, until_ns);
         if messages > 0 {
             let taken = Taken {
                 planned_ns,

@@ -200,7 +200,7 @@ impl World<Cluster> {
                 batch.damaged.push(which);
                 self.marks.set(Mark::Damaged);
             }
-            Some(Damage::Batch) => {
+            Some(Damage::Checksum) => {
                 stored.bytes[17] ^= 0x40;
                 batch.damaged.extend(0..stored.bodies.len());
                 self.marks.set(Mark::BatchDamaged);

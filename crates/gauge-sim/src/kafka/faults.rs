@@ -8,6 +8,15 @@ use crate::scenario::{MS, one};
 /// How many kinds of faults there are.
 pub const KINDS: u32 = 15;
 
+/// How a batch is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// One of its messages; its checksum is that of what it is now.
+    Message,
+    /// So that its checksum does not fit.
+    Checksum,
+}
+
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -32,10 +41,8 @@ pub enum Fault {
     ForgetSessions { node: usize },
     /// The next fetches of a partition are answered with this code.
     RefuseFetch { slot: usize, code: i16, fetches: u32 },
-    /// A message is damaged in the log, and its batch has the checksum of what it is now.
-    Damage { slot: usize },
-    /// A batch is damaged in the log, and its checksum tells.
-    DamageBatch { slot: usize },
+    /// A batch is damaged in the log.
+    Damage { slot: usize, damage: Damage },
     /// A partition keeps nothing of what followers have: whoever has not read it never will.
     Expire { slot: usize },
 }
@@ -115,6 +122,9 @@ pub fn draw(kind: u32, place: Place, rng: &mut Rng) -> Fault {
             code: one(rng, &[3, 6, 74, 75, 56, -1]),
             fetches: rng.u32(1..4),
         },
-        _ => Fault::Damage { slot },
+        _ => Fault::Damage {
+            slot,
+            damage: Damage::Message,
+        },
     }
 }

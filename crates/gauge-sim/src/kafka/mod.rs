@@ -17,10 +17,10 @@ use serde_json::json;
 
 use crate::marks::Mark;
 use crate::net::{self, World};
-use crate::nodes::{Few, Place};
+use crate::nodes::{self, Few, Place};
 use crate::scenario::{Again, Expects, Plan, Scenario, one};
 use crate::system::System;
-pub use faults::{Fault, Settings};
+pub use faults::{Damage, Fault, Settings};
 pub use serve::Pending;
 pub use sessions::Session;
 
@@ -46,13 +46,6 @@ impl Stored {
     }
 }
 
-/// How a batch is damaged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
-    Message,
-    Batch,
-}
-
 /// What a partition remembers of an idempotent producer: its last five batches.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
@@ -76,7 +69,7 @@ pub struct Partition {
     pub fetch_refusals: Few<i16>,
     /// Producers were forgotten on purpose: one that is not known is told so.
     pub has_forgotten: bool,
-    /// A message of the next batch is damaged, or the batch as a whole.
+    /// The next batch is damaged.
     pub damages_next: Option<Damage>,
     /// What lies before it is not kept.
     pub start: i64,
@@ -206,11 +199,10 @@ impl System for Cluster {
             }
         }
         for (_, fault) in &mut plan.faults {
-            if let crate::nodes::Fault::Own(own) = fault
-                && let Fault::Damage { slot } = *own
+            if let nodes::Fault::Own(Fault::Damage { damage, .. }) = fault
                 && rng.bool()
             {
-                *own = Fault::DamageBatch { slot };
+                *damage = Damage::Checksum;
             }
         }
         plan.settings.control_every = one(rng, &[0, 0, 0, 0, 1, 5]);
@@ -221,8 +213,7 @@ impl System for Cluster {
             }
             for slot in 0..scenario.slots {
                 let at_ns = rng.i64(0..scenario.load_ns);
-                plan.faults
-                    .push((at_ns, crate::nodes::Fault::Own(Fault::Expire { slot })));
+                plan.strike(at_ns, Fault::Expire { slot });
             }
         }
         // As the client's own rule is, a partition in each answer, or more of one than of all.
@@ -383,8 +374,7 @@ impl World<Cluster> {
                 self.cluster.partitions[slot].fetch_refusals = Few::of(code, fetches);
                 self.cluster.is_changed = true;
             }
-            Fault::Damage { slot } => self.cluster.partitions[slot].damages_next = Some(Damage::Message),
-            Fault::DamageBatch { slot } => self.cluster.partitions[slot].damages_next = Some(Damage::Batch),
+            Fault::Damage { slot, damage } => self.cluster.partitions[slot].damages_next = Some(damage),
             Fault::Expire { slot } => self.expire(slot),
         }
     }

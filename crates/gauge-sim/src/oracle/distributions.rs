@@ -32,21 +32,16 @@ pub(super) struct Found {
     max_ns: i64,
 }
 
-/// Lateness in reading is told of all messages that were read together: those of two phases count in one of them.
-const OF_READING: [&str; 2] = ["ack_delay", "receive_delay"];
+/// Parts of others, of which the world does not know each value.
+const PARTS: [&str; 3] = ["backpressure", "ack_delay", "receive_delay"];
 
 fn metric(name: &str) -> Option<&'static str> {
-    let all = ["publish", "service", "send_delay", "end_to_end", "backpressure"];
-    all.into_iter().chain(OF_READING).find(|known| *known == name)
+    let all = ["publish", "service", "send_delay", "end_to_end"];
+    all.into_iter().chain(PARTS).find(|known| *known == name)
 }
 
 /// The distributions as the intervals tell them, added up.
-///
-/// Returns those that the world knows, and those that are parts of them.
-pub(super) fn distributions(
-    case: &Case<'_>,
-    told: &mut Told,
-) -> (BTreeMap<Key, Found>, BTreeMap<Key, Found>) {
+pub(super) fn distributions(case: &Case<'_>, told: &mut Told) -> BTreeMap<Key, Found> {
     let mut all: BTreeMap<Key, Found> = BTreeMap::new();
     let mut deserializer = Deserializer::new();
     let mut unacked = 0;
@@ -88,7 +83,6 @@ pub(super) fn distributions(
         if found.count == 0 {
             continue;
         }
-        let phase = if OF_READING.contains(&metric) { 0 } else { phase };
         match all.get_mut(&(phase, metric, subscription)) {
             Some(sum) => {
                 if sum.histogram.add(&found.histogram).is_err() {
@@ -114,18 +108,11 @@ pub(super) fn distributions(
             )
         });
     }
-    let is_part = |(_, metric, _): &Key| *metric == "backpressure" || OF_READING.contains(metric);
-    let parts = all.extract_if(.., |key, _| is_part(key)).collect();
-    (all, parts)
+    all
 }
 
 /// A latency is lateness of sending, time without room, and what the system took. Where all have an acknowledgement the sums are the same.
-pub(super) fn add_up(
-    case: &Case<'_>,
-    found: &BTreeMap<Key, Found>,
-    parts: &BTreeMap<Key, Found>,
-    told: &mut Told,
-) {
+pub(super) fn add_up(case: &Case<'_>, found: &BTreeMap<Key, Found>, told: &mut Told) {
     for phase in 0..case.scenario.phases_ns.len() {
         let of = |metric| {
             found
@@ -136,8 +123,7 @@ pub(super) fn add_up(
         else {
             continue;
         };
-        let held = parts.get(&(phase, "backpressure", None));
-        let held_ns = held.map_or(0, |one| one.sum_ns);
+        let held_ns = of("backpressure").map_or(0, |(_, sum_ns)| sum_ns);
         if publish.0 == delay.0 && publish.1 != service.1 + delay.1 + held_ns {
             told.say(|| {
                 format!(
@@ -149,47 +135,16 @@ pub(super) fn add_up(
     }
 }
 
-/// Lateness in reading: told of each message that was read from a connection, and not less than it lay there while the lane was awake.
-pub(super) fn delays(
-    case: &Case<'_>,
-    found: &BTreeMap<Key, Found>,
-    parts: &BTreeMap<Key, Found>,
-    told: &mut Told,
-) {
-    let count = |metric, subscription| -> u64 {
-        let of = |(key, one): (&Key, &Found)| {
-            if (key.1, key.2) == (metric, subscription) {
-                one.count
-            } else {
-                0
-            }
-        };
-        found.iter().map(of).sum()
-    };
-    let mut expected = vec![(
-        "ack_delay",
-        None,
-        if case.scenario.acks == 0 {
-            0
-        } else {
-            count("publish", None)
-        },
-    )];
-    let subscriptions = 0..case.scenario.subscriptions.len();
-    expected.extend(subscriptions.map(|at| ("receive_delay", Some(at), count("end_to_end", Some(at)))));
-    for (metric, subscription, count) in expected {
-        let is = parts.get(&(0, metric, subscription)).map_or(0, |one| one.count);
-        if is != count {
-            told.say(|| format!("{metric} of {subscription:?}: {is} values, and there are {count}"));
-        }
-    }
+/// Acknowledgements are told to be read no less late than they lay there while the lane was awake.
+pub(super) fn lay(case: &Case<'_>, found: &BTreeMap<Key, Found>, told: &mut Told) {
     if case.scenario.acks == 0 {
         return;
     }
     let slack_ns = case.scenario.wake_ns + READINGS_NS;
     let lay_ns = |seen: &Seen| i128::from((seen.read_ns - seen.come_ns.min(seen.read_ns) - slack_ns).max(0));
     let least_ns: i128 = case.truth.acked.values().map(lay_ns).sum();
-    let is_ns = parts.get(&(0, "ack_delay", None)).map_or(0, |one| one.sum_ns);
+    let of_acks = found.iter().filter(|((_, metric, _), _)| *metric == "ack_delay");
+    let is_ns: i128 = of_acks.map(|(_, one)| one.sum_ns).sum();
     if is_ns < least_ns {
         told.say(|| format!("acknowledgements were read {is_ns} ns late in all, and lay for {least_ns} ns"));
     }
@@ -201,7 +156,11 @@ pub(super) fn compare(
     found: &BTreeMap<Key, Found>,
     told: &mut Told,
 ) {
-    for key in found.keys().filter(|key| !expected.contains_key(*key)) {
+    let is_part = |(_, metric, _): &Key| PARTS.contains(metric);
+    for key in found
+        .keys()
+        .filter(|key| !is_part(key) && !expected.contains_key(*key))
+    {
         told.say(|| format!("{key:?} was told, and there is no such message"));
     }
     for (key, expected) in expected {

@@ -60,44 +60,45 @@ pub(super) fn intervals(case: &Case<'_>, marks: &mut Marks, told: &mut Told) {
     {
         marks.set(Mark::Backpressure);
     }
-    let starts = case.intervals.iter().enumerate();
-    for (index, interval) in starts {
-        if interval["index"].as_u64() != Some(index as u64) {
-            told.say(|| format!("interval {index} is told as {}", interval["index"]));
-        }
-    }
 }
 
 /// What an interval tells twice must be the same.
 fn interval_of(case: &Case<'_>, index: usize, interval: &Value, told: &mut Told) {
     let number = |key: &str| interval[key].as_u64().unwrap_or(u64::MAX);
-    let samples = |metric: &str| -> u64 {
+    let samples = |metric: &str, subscription: Option<&str>| -> u64 {
         let all = interval["latencies"].as_array().map_or(&[][..], Vec::as_slice);
-        let of = all.iter().filter(|one| one["metric"] == metric);
+        let of = all
+            .iter()
+            .filter(|one| one["metric"] == metric && one["subscription"].as_str() == subscription);
         of.map(|one| one["count"].as_u64().unwrap_or(0)).sum()
     };
     let (sent, acked) = (number("sent_msgs"), number("acked_msgs"));
+    let answered = if case.scenario.acks == 0 { 0 } else { acked };
     let size = case.scenario.payload_bytes;
-    for (what, is, expected) in [
+    let mut twice = vec![
+        ("index", number("index"), index as u64),
         ("sent_bytes", number("sent_bytes"), sent * size),
         ("acked_bytes", number("acked_bytes"), acked * size),
-        ("values of send_delay", samples("send_delay"), sent),
-        ("values of publish", samples("publish"), acked),
-        ("values of service", samples("service"), acked),
-        (
-            "values of ack_delay",
-            samples("ack_delay"),
-            if case.scenario.acks == 0 { 0 } else { acked },
-        ),
-        (
-            "values of receive_delay",
-            samples("receive_delay"),
-            samples("end_to_end"),
-        ),
-    ] {
+        ("values of send_delay", samples("send_delay", None), sent),
+        ("values of publish", samples("publish", None), acked),
+        ("values of service", samples("service", None), acked),
+        ("values of ack_delay", samples("ack_delay", None), answered),
+    ];
+    for name in &case.scenario.subscriptions {
+        let of = |metric| samples(metric, Some(name));
+        twice.push(("values of receive_delay", of("receive_delay"), of("end_to_end")));
+    }
+    for (what, is, expected) in twice {
         if is != expected {
             told.say(|| format!("{what} in interval {index}: {is}, and it is {expected}"));
         }
+    }
+    let (retries, errors) = (&interval["retries"], &interval["errors"]);
+    let is_quiet = *retries == 0 && errors.as_object().is_none_or(|all| all.is_empty());
+    if case.is_calm && !case.expects.may_fail && !is_quiet {
+        told.say(|| {
+            format!("nothing goes wrong, and interval {index} has {retries} retries and errors: {errors}")
+        });
     }
 }
 
@@ -178,21 +179,6 @@ fn counters(case: &Case<'_>, told: &mut Told) {
             });
         }
     }
-    for (index, interval) in case
-        .intervals
-        .iter()
-        .enumerate()
-        .filter(|_| case.is_calm && !case.expects.may_fail)
-    {
-        let is_quiet =
-            interval["retries"] == 0 && interval["errors"].as_object().is_none_or(|all| all.is_empty());
-        if !is_quiet {
-            told.say(|| {
-                let (retries, errors) = (&interval["retries"], &interval["errors"]);
-                format!("nothing goes wrong, and interval {index} has {retries} retries and errors: {errors}")
-            });
-        }
-    }
     let held_s: f64 = case
         .intervals
         .iter()
@@ -201,7 +187,7 @@ fn counters(case: &Case<'_>, told: &mut Told) {
     let open_ns: i64 = truth
         .held_since_ns
         .values()
-        .map(|since_ns| case.end_ns - since_ns)
+        .map(|(earliest_ns, _)| case.end_ns - earliest_ns)
         .sum();
     let (least_s, most_s) = (
         truth.held_ns.0 as f64 / 1e9,
