@@ -199,6 +199,29 @@ def test_a_lane_that_hangs_or_breaks_has_failed_and_is_in_the_sum(
     assert suite.closing(rows) == "3 passed, 2 failed, 0 skipped"
 
 
+def test_a_lane_beside_another_is_shown_behind_it(
+    suite: ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one, two = (
+        suite.Lane(name, (sys.executable, "-c", f"print('{name}'); print('{count} passed in 0.1s')"), 60.0)
+        for name, count in (("one", 1), ("two", 2))
+    )
+    with suite.beside(two) as ended:
+        first = suite.run(one, [])
+        status, second = ended()
+    assert (first[0], first[1].counts, status, second.counts) == (0, (1, 0, 0), 0, (2, 0, 0))
+    said = capfd.readouterr().out
+    assert [line for line in said.splitlines() if line in ("one", "two")] == ["one", "two"]
+
+
+def test_a_lane_beside_another_ends_with_it(suite: ModuleType) -> None:
+    lane = suite.Lane("two", (sys.executable, "-c", "import time; time.sleep(60)"), 60.0)
+    began_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), suite.beside(lane):
+        raise KeyboardInterrupt
+    assert time.monotonic() - began_s < 30
+
+
 def test_test_programs_are_those_that_cargo_has_built_the_longest_first(tmp_path: Path) -> None:
     def message(name: str, *, test: bool = True, executable: str | None = "/target/it") -> str:
         return json.dumps(
@@ -219,9 +242,20 @@ def test_test_programs_are_those_that_cargo_has_built_the_longest_first(tmp_path
         message("swarm"),
     ]
     rust_tests = tool("rust_tests")
-    found = sorted(rust_tests.programs("\n".join(told)), key=rust_tests.order)
-    assert [program.name for program in found] == ["gauge-sim: swarm", "gauge-sim: gauge-sim"]
+    found = rust_tests.programs("\n".join(told))
     assert {program.directory for program in found} == {tmp_path / "gauge-sim"}
+    names = {choice: [one.name for one in rust_tests.chosen(found, choice)] for choice in rust_tests.CHOICES}
+    assert names == {
+        "all": ["gauge-sim: swarm", "gauge-sim: gauge-sim"],
+        "simulated": ["gauge-sim: swarm"],
+        "others": ["gauge-sim: gauge-sim"],
+    }
+
+
+def test_every_program_whose_time_is_simulated_is_there() -> None:
+    files = {path.stem for path in TESTS.parent.glob("crates/*/tests/*.rs")}
+    crates = {path.parent.name for path in TESTS.parent.glob("crates/*/tests/*/main.rs")}
+    assert set(tool("rust_tests").SIMULATED) <= files | crates
 
 
 def test_a_program_that_fails_fails_the_lane(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,8 @@
 """Builds the test programs of all crates and runs several at once: most of their tests wait, and cargo runs one program after the other.
 
-    tools/rust_tests.py [build]     build: and does not run them
+    tools/rust_tests.py [simulated|others]
 
+`simulated`: those alone whose time is simulated or that have none, which nothing that runs beside them can disturb; `others`: all but those.
 What each program prints comes in one piece when it has ended. The exit status is 1 if a test failed or nothing could be built.
 """
 
@@ -16,11 +17,26 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-CARGO = ("cargo", "test", "--release", "--locked", "--workspace")
+ROOT = Path(__file__).resolve().parent.parent
+CRATES = sorted(path.name for path in (ROOT / "crates").iterdir())
+QUICKLY_BUILT = tuple(
+    word
+    for crate in (*CRATES, "kafka-protocol", "proptest", "regex-syntax")
+    for setting in ("opt-level=1", "codegen-units=1")
+    for word in ("--config", f"profile.release.package.{crate}.{setting}")
+)
+"""The profile that users run, with less optimisation of what is built for tests alone: that is a third of the CPU of all builds, and the tests take
+a tenth more. What cargo has built for the gauge itself of other packages is used as it is."""
+CARGO = ("cargo", "test", "--release", "--locked", "--workspace", *QUICKLY_BUILT)
+USERS = ("cargo", "build", "--release", "--locked", "--package", "gauge")
+"""The gauge as users have it: the tests of the crate `gauge` run that one, and it is what stays in target/release."""
 AT_ONCE = len(os.sched_getaffinity(0)) + 1
 """Programs, each of which has as many threads as there are cores."""
+SIMULATED = ("swarm", "simulation", "model", "survivors", "toy_log")
+"""By the names of their files."""
 LONGEST = ("swarm", "trials", "recovery", "quiet", "security", "fuzz")
 """They come first, so that none of them is left over when the others are done."""
+CHOICES = ("all", "simulated", "others")
 
 
 @dataclass(frozen=True)
@@ -30,6 +46,11 @@ class Program:
     name: str
     command: tuple[str, ...]
     directory: Path = Path()
+
+    @property
+    def file(self) -> str:
+        """What cargo calls it: the file or the crate of its tests."""
+        return self.name.rpartition(" ")[2]
 
 
 def programs(messages: str) -> list[Program]:
@@ -48,8 +69,13 @@ def programs(messages: str) -> list[Program]:
 
 def order(program: Program) -> int:
     """Those that take longest first."""
-    name = program.name.rpartition(" ")[2]
-    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+    return LONGEST.index(program.file) if program.file in LONGEST else len(LONGEST)
+
+
+def chosen(found: list[Program], choice: str) -> list[Program]:
+    """Those of a choice, in their order."""
+    kinds = {"all": (True, False), "simulated": (True,), "others": (False,)}[choice]
+    return sorted((one for one in found if (one.file in SIMULATED) in kinds), key=order)
 
 
 def run(program: Program) -> int:
@@ -68,21 +94,25 @@ def run(program: Program) -> int:
     return done.returncode
 
 
-def main(*, run_them: bool) -> int:
-    """Builds all of them, and runs them."""
+def main(choice: str) -> int:
+    """Builds all of them, and runs those that were chosen."""
+    if choice not in CHOICES:
+        print(__doc__, file=sys.stderr)
+        return 2
     built = subprocess.run(
-        [*CARGO, "--no-run", "--message-format", "json-render-diagnostics"],
+        [*CARGO, "--lib", "--bins", "--tests", "--no-run", "--message-format", "json-render-diagnostics"],
         stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
-    if built.returncode != 0 or not run_them:
-        return int(built.returncode != 0)
-    documentation = Program("documentation", (*CARGO, "--doc"))
-    found = sorted(programs(built.stdout), key=order)
+    if built.returncode != 0 or subprocess.run(USERS, check=False).returncode != 0:
+        return 1
+    found = chosen(programs(built.stdout), choice)
+    if choice != "simulated":
+        found.append(Program("documentation", (*CARGO, "--doc")))
     with ThreadPoolExecutor(AT_ONCE) as several:
-        return int(any(list(several.map(run, [*found, documentation]))))
+        return int(any(list(several.map(run, found))))
 
 
 if __name__ == "__main__":
-    sys.exit(main(run_them=sys.argv[1:] != ["build"]))
+    sys.exit(main(*sys.argv[1:2] or ["all"]))

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 CORES = len(os.sched_getaffinity(0))
 WORKERS = 3 * CORES
@@ -44,15 +45,20 @@ class Lane:
     command: tuple[str, ...]
     limit_s: float
     """After which it hangs for certain: about three times what it takes on two cores beside a busy loop."""
-    preparation: tuple[str, ...] = ()
-    """What it begins with. Behind another lane it runs beside the first one, with what that one's tests leave of the cores while they wait."""
+    is_beside: bool = False
+    """Behind another lane it runs beside the first one, at idle priority: with what that one's tests leave of the cores while they wait."""
+
+    def arguments(self, given: Sequence[str]) -> Sequence[str]:
+        """What of a caller's arguments is its: they are pytest's."""
+        return given if self.command[: len(PYTEST)] == PYTEST else ()
 
 
-RUST = Lane(
-    "Rust tests",
-    (sys.executable, "tools/rust_tests.py"),
-    900,
-    preparation=(sys.executable, "tools/rust_tests.py", "build"),
+RUST = Lane("Rust tests", (sys.executable, "tools/rust_tests.py", "others"), 900)
+SIMULATED = Lane(
+    "Rust, built and simulated",
+    (sys.executable, "tools/rust_tests.py", "simulated"),
+    3300,
+    is_beside=True,
 )
 FAST = Lane("Python, fast", (*PYTEST, "-n", str(CORES + 1), "-m", f"not ({NEEDS_MUCH} or {NOT_HERE})"), 300)
 PARALLEL = Lane(
@@ -61,9 +67,9 @@ PARALLEL = Lane(
 QUIET = Lane("Python, one by one", (*PYTEST, "-m", "quiet and not long"), 900)
 LONG = Lane("Python, long", (*PYTEST, "-m", "long"), 6 * 3600)
 LANES = {
-    "all": (PARALLEL, RUST, QUIET),
+    "all": (PARALLEL, SIMULATED, RUST, QUIET),
     "python": (PARALLEL, QUIET),
-    "rust": (RUST,),
+    "rust": (SIMULATED, RUST),
     "fast": (FAST,),
     "long": (LONG,),
 }
@@ -102,84 +108,116 @@ def counted(line: str) -> tuple[int, int, int] | None:
     return found.get("passed", 0), failed, found.get("skipped", 0) + found.get("ignored", 0)
 
 
-@contextmanager
-def prepared(lanes: Sequence[Lane]) -> Iterator[None]:
-    """Beside what is run here, at idle priority: what later lanes begin with. It says nothing: a lane finds it done, goes on with it, or fails at it."""
+class Running:
+    """A lane that was started, in a session of its own. One that hangs is ended and has failed."""
 
-    def idle() -> None:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        # By that the kernel's account tells it from the tests.
-        os.nice(19)
-
-    running = [
-        subprocess.Popen(
-            lane.preparation,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+    def __init__(
+        self, lane: Lane, arguments: Sequence[str], told: IO[str] | int, *, idle: bool = False
+    ) -> None:
+        self.lane, self._began_s = lane, time.monotonic()
+        self._process = subprocess.Popen(
+            [*lane.command, *arguments],
+            stdout=told,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
             start_new_session=True,
-            preexec_fn=idle,
+            preexec_fn=at_idle_priority if idle else None,
         )
-        for lane in lanes
-        if lane.preparation
-    ]
-    try:
-        yield
-    finally:
-        for process in running:
-            # On a machine that is never idle it would not end.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
+        self._hung = threading.Event()
+        self._watch = threading.Timer(lane.limit_s, self._end_hung)
+        self._watch.daemon = True
+        self._watch.start()
+        self._ended: tuple[int, float, float] | None = None
 
+    def title(self) -> str:
+        """Its name, and its command as somebody would type it."""
+        command = self.lane.command[self.lane.command[0] == sys.executable :]
+        return f"{self.lane.name}: {' '.join(command)}"
 
-def run(lane: Lane, arguments: list[str]) -> tuple[int, Took]:
-    """Runs a lane, shows what it says, and counts its tests. A lane that hangs is ended and has failed."""
-    print(f"{lane.name}: {' '.join(lane.command[lane.command[0] == sys.executable :])}", flush=True)
-    before, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    process = subprocess.Popen(
-        [*lane.command, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    hung = threading.Event()
+    def lines(self) -> Iterator[str]:
+        """What it says, as it says it."""
+        assert self._process.stdout is not None
+        yield from self._process.stdout
 
-    def end() -> None:
-        hung.set()
-        os.killpg(process.pid, signal.SIGTERM)
+    def wait(self) -> tuple[int, float, float]:
+        """Until it ends: its exit status, wall-clock and CPU seconds."""
+        if self._ended is None:
+            _, status, used = os.wait4(self._process.pid, 0)
+            took_s = time.monotonic() - self._began_s
+            self._watch.cancel()
+            self._process.returncode = os.waitstatus_to_exitcode(status)
+            if self._hung.is_set():
+                print(
+                    f"{self.lane.name}: took longer than {self.lane.limit_s:.0f} s and was ended", flush=True
+                )
+            failed = self._process.returncode or int(self._hung.is_set())
+            self._ended = failed, took_s, used.ru_utime + used.ru_stime
+        return self._ended
+
+    def signal(self, number: int) -> None:
+        """To all of its processes."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def _end_hung(self) -> None:
+        self._hung.set()
+        self.signal(signal.SIGTERM)
         time.sleep(20)
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+        self.signal(signal.SIGKILL)
 
-    watch = threading.Timer(lane.limit_s, end)
-    watch.daemon = True
-    watch.start()
+
+def at_idle_priority() -> None:
+    """For a process and all that it starts."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    # By that the kernel's account tells it from the tests.
+    os.nice(19)
+
+
+def followed(running: Running, lines: Iterable[str]) -> tuple[int, Took]:
+    """Shows what a lane says, counts its tests, and waits for its end."""
+    print(running.title(), flush=True)
     counts = [0, 0, 0]
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            found = counted(line)
-            if found is not None:
-                counts = [sum(both) for both in zip(counts, found, strict=True)]
-        status = process.wait()
-    except KeyboardInterrupt:
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait()
-        raise
-    finally:
-        watch.cancel()
-    if hung.is_set():
-        print(f"{lane.name}: took longer than {lane.limit_s:.0f} s and was ended", flush=True)
-        status = status or 1
+    for line in lines:
+        print(line, end="", flush=True)
+        found = counted(line)
+        if found is not None:
+            counts = [sum(both) for both in zip(counts, found, strict=True)]
+    status, wall_s, cpu_s = running.wait()
     if status not in (0, NO_TESTS):
         # A build that fails, or a run that is ended, has counted nothing.
         counts[1] = max(counts[1], 1)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return status, Took(lane.name, time.monotonic() - began_s, cpu_s, (counts[0], counts[1], counts[2]))
+    return status, Took(running.lane.name, wall_s, cpu_s, (counts[0], counts[1], counts[2]))
+
+
+def run(lane: Lane, arguments: Sequence[str]) -> tuple[int, Took]:
+    """Runs a lane, and shows what it says as it says it."""
+    running = Running(lane, arguments, subprocess.PIPE)
+    try:
+        return followed(running, running.lines())
+    except KeyboardInterrupt:
+        running.signal(signal.SIGINT)
+        running.wait()
+        raise
+
+
+@contextmanager
+def beside(lane: Lane) -> Iterator[Callable[[], tuple[int, Took]]]:
+    """Runs a lane beside what is done here. What it said is shown when its end is waited for."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as told:
+        running = Running(lane, [], told, idle=True)
+
+        def ended() -> tuple[int, Took]:
+            running.wait()
+            told.seek(0)
+            return followed(running, told)
+
+        try:
+            yield ended
+        except BaseException:
+            running.signal(signal.SIGTERM)
+            running.wait()
+            raise
 
 
 def table(rows: list[Took]) -> str:
@@ -210,11 +248,12 @@ def main(asked: str, arguments: list[str]) -> int:
     lanes = LANES[asked]
     if any(argument.startswith("-m") for argument in arguments):
         lanes = (Lane("Python", PYTEST, PARALLEL.limit_s),)
-    given: dict[Lane, list[str]] = {RUST: []}
     first, *others = lanes
-    with prepared(others):
-        done = [run(first, given.get(first, arguments))]
-    done += [run(lane, given.get(lane, arguments)) for lane in others]
+    with ExitStack() as running:
+        waited_for = [running.enter_context(beside(lane)) for lane in others if lane.is_beside]
+        done = [run(first, first.arguments(arguments))]
+        done += [wait() for wait in waited_for]
+    done += [run(lane, lane.arguments(arguments)) for lane in others if not lane.is_beside]
     rows = [took for _, took in done]
     print(f"\n{table(rows)}\n")
     gathered = os.environ.get("STREAMGAUGE_TOOK")
