@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LEFT_OUT = {".git", ".venv", "target", "node_modules", "runs", "data"}
+LEFT_OUT = {".git", ".venv", ".pytest_cache", "target", "node_modules", "runs", "data"}
 FENCE = re.compile(
     r"^(?:<!-- (?P<marker>(?:run|not run|file)\b.*?) -->\n+)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,

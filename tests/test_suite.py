@@ -252,10 +252,11 @@ def test_test_programs_are_those_that_cargo_has_built_the_longest_first(tmp_path
     }
 
 
-def test_every_program_whose_time_is_simulated_is_there() -> None:
+def test_programs_that_run_apart_are_there() -> None:
+    rust_tests = tool("rust_tests")
     files = {path.stem for path in TESTS.parent.glob("crates/*/tests/*.rs")}
     crates = {path.parent.name for path in TESTS.parent.glob("crates/*/tests/*/main.rs")}
-    assert set(tool("rust_tests").SIMULATED) <= files | crates
+    assert {*rust_tests.SIMULATED, *rust_tests.TIMED} <= files | crates
 
 
 def test_a_program_that_fails_fails_the_lane(capsys: pytest.CaptureFixture[str]) -> None:

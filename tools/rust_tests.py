@@ -30,11 +30,13 @@ a tenth more. What cargo has built for the gauge itself of other packages is use
 CARGO = ("cargo", "test", "--release", "--locked", "--workspace", *QUICKLY_BUILT)
 USERS = ("cargo", "build", "--release", "--locked", "--package", "gauge")
 """The gauge as users have it: the tests of the crate `gauge` run that one, and it is what stays in target/release."""
-AT_ONCE = len(os.sched_getaffinity(0)) + 1
-"""Programs, each of which has as many threads as there are cores."""
+AT_ONCE = len(os.sched_getaffinity(0)) + 3
+"""Programs, each of which has as many threads as there are cores, and waits for most of its time."""
 SIMULATED = ("swarm", "simulation", "model", "survivors", "toy_log")
 """By the names of their files."""
-LONGEST = ("swarm", "trials", "recovery", "quiet", "security", "fuzz")
+TIMED = ("pacing", "quiet", "trials")
+"""They are about time: one by one, behind the others. `quiet` takes CPUs away at real-time priority."""
+LONGEST = ("swarm", "recovery", "robustness", "security", "fuzz", "powercut", "probe", "kafka_faults")
 """They come first, so that none of them is left over when the others are done."""
 CHOICES = ("all", "simulated", "others")
 
@@ -110,8 +112,10 @@ def main(choice: str) -> int:
     found = chosen(programs(built.stdout), choice)
     if choice != "simulated":
         found.append(Program("documentation", (*CARGO, "--doc")))
+    timed = [program for program in found if program.file in TIMED]
     with ThreadPoolExecutor(AT_ONCE) as several:
-        return int(any(list(several.map(run, found))))
+        statuses = list(several.map(run, (program for program in found if program not in timed)))
+    return int(any([*statuses, *map(run, timed)]))
 
 
 if __name__ == "__main__":
