@@ -55,6 +55,9 @@ pub enum Mutant {
     RequestCountedTwice,
     PhaseBeginsLate,
     CensoredIsLost,
+    CensoredIsQuiet,
+    UndecidedStaysQuiet,
+    RecoveryForgotten,
     LossMisplaced,
     ExpiredSkipsAll,
     ControlIsMessage,
@@ -107,7 +110,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 92] = [
+pub const ALL: [(Mutant, &str); 95] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -257,6 +260,18 @@ pub const ALL: [(Mutant, &str); 92] = [
     (
         CensoredIsLost,
         "what a subscription did not come to counts as lost",
+    ),
+    (
+        CensoredIsQuiet,
+        "quiet time: what was under way when a window began is told with all of its latency",
+    ),
+    (
+        UndecidedStaysQuiet,
+        "quiet time: what is not decided at an interval's end is told as quiet there, and once more when it is decided",
+    ),
+    (
+        RecoveryForgotten,
+        "quiet time: a disturbed span ends with its window",
     ),
     (
         LossMisplaced,

@@ -17,7 +17,7 @@ mod pending;
 mod spans;
 mod under_way;
 
-pub use apart::{Apart, Few, QuietCounters};
+pub use apart::{Apart, Few, GROUPS_MAX, QuietCounters};
 pub(crate) use apart::{Apartments, Kind, MaybeApart, Read, Watch, add, made};
 pub use board::{Board, BoardReader, NOTHING_DUE_NS, Sample, Window};
 pub use pending::{Group, Pending};

@@ -12,6 +12,7 @@ mod nats;
 mod net;
 mod nodes;
 mod oracle;
+mod probes;
 mod pulsar;
 mod rabbitmq;
 mod rabbitmq_stream;

@@ -101,6 +101,7 @@ pub enum Mark {
     BatchDamaged,
     ControlBatch,
     Expired,
+    Censored,
 }
 
 /// Those of every protocol.
@@ -130,6 +131,7 @@ const SHARED: &[Mark] = &{
         Joined,
         RateChanged,
         Left,
+        Censored,
     ]
 };
 

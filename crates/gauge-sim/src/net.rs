@@ -17,6 +17,7 @@ use gauge_load::clock::simulated;
 
 use crate::marks::{Mark, Marks};
 use crate::nodes::{Fault, Node};
+use crate::probes::Probes;
 use crate::scenario::{Plan, Scenario};
 use crate::system::System;
 use crate::trial::Director;
@@ -165,6 +166,8 @@ pub struct World<S: System> {
     looks: u64,
     /// Nothing goes wrong any more.
     pub is_at_peace: bool,
+    /// Once the trial has a start.
+    pub probes: Option<Probes>,
     /// The trial cannot go on: why.
     pub fatal: Option<String>,
     /// Index of a consumer in the lane's spec -> its subscription.
@@ -196,6 +199,7 @@ impl<S: System> World<S> {
             circles: 0,
             looks: 0,
             is_at_peace: false,
+            probes: None,
             fatal: None,
             consumers: Vec::new(),
             topics: Vec::new(),

@@ -6,13 +6,15 @@
 
 mod distributions;
 mod intervals;
+mod quiet;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use serde_json::Value;
+use serde_json::Value as Json;
 
-use self::distributions::{Expected, Key, add_up, compare, distributions, lay};
+use self::distributions::{Expected, Key, Value, add_up, compare, distributions, lay};
 use self::intervals::intervals;
+use self::quiet::quiet;
 use crate::marks::{Mark, Marks};
 use crate::scenario::{Again, Expects, Scenario};
 use crate::truth::{Message, Seen, Truth};
@@ -26,8 +28,8 @@ pub struct Case<'a> {
     pub truth: &'a Truth,
     pub start_ns: i64,
     pub end_ns: i64,
-    pub result: &'a Value,
-    pub intervals: &'a [Value],
+    pub result: &'a Json,
+    pub intervals: &'a [Json],
 }
 
 /// Disagreements that are told of a trial.
@@ -92,7 +94,7 @@ impl Told {
         }
     }
 
-    fn check(&mut self, name: &str, found: &Value, expected: Bounds) {
+    fn check(&mut self, name: &str, found: &Json, expected: Bounds) {
         let number = found.as_i64().map(i128::from);
         if !number.is_some_and(|number| expected.holds(number)) {
             self.say(|| match expected.is_exact() {
@@ -108,7 +110,7 @@ pub fn judge(case: &Case<'_>, marks: &mut Marks) -> Vec<String> {
     let mut told = Told(case.truth.offences.clone());
     let taken: usize = case.truth.taken.values().map(Vec::len).sum();
     let acked = case.truth.acked.len();
-    if case.result["drained"] != Value::Bool(true) {
+    if case.result["drained"] != Json::Bool(true) {
         told.say(|| "the trial did not drain, although everything was at peace".to_owned());
     }
     let audit = &case.result["audit"];
@@ -123,7 +125,7 @@ pub fn judge(case: &Case<'_>, marks: &mut Marks) -> Vec<String> {
             told.say(|| format!("{unacked} messages failed, and nothing gave a reason for it"));
         }
     }
-    if audit["balanced"] != Value::Bool(true) {
+    if audit["balanced"] != Json::Bool(true) {
         told.say(|| format!("the books do not balance: {}", audit["imbalance"]));
     }
     order(case, unacked, marks, &mut told);
@@ -156,6 +158,7 @@ pub fn judge(case: &Case<'_>, marks: &mut Marks) -> Vec<String> {
     add_up(case, &found, &mut told);
     lay(case, &found, &mut told);
     intervals(case, marks, &mut told);
+    quiet(case, &expected, marks, &mut told);
     told.0
 }
 
@@ -182,19 +185,19 @@ fn sent_side(case: &Case<'_>) -> BTreeMap<Key, Expected> {
             continue;
         };
         let phase = phase_of(case, *intended_ns);
-        let publish_ns = seen.read_ns - intended_ns;
-        expected
-            .entry((phase, "publish", None))
-            .or_default()
-            .values
-            .push((publish_ns, publish_ns));
         let (least_ns, most_ns) = taken.late_ns(*intended_ns);
-        let service = (publish_ns - most_ns, publish_ns - least_ns);
-        expected
-            .entry((phase, "service", None))
-            .or_default()
-            .values
-            .push(service);
+        let ended = (seen.read_ns, seen.read_ns);
+        for (metric, began) in [
+            ("publish", (*intended_ns, *intended_ns)),
+            ("service", (intended_ns + least_ns, intended_ns + most_ns)),
+        ] {
+            let all = expected.entry((phase, metric, None)).or_default();
+            all.values.push(Value {
+                began,
+                ended,
+                is_vague: false,
+            });
+        }
     }
     for (producer, all) in &truth.taken {
         for (sequence, taken) in all.iter().enumerate() {
@@ -209,7 +212,12 @@ fn sent_side(case: &Case<'_>) -> BTreeMap<Key, Expected> {
             let phase = phase_of(case, *intended_ns);
             let values = &mut expected.entry((phase, "send_delay", None)).or_default().values;
             // Time for which there was no room is none of it, and how much that is is not known here.
-            values.push((if taken.is_held { 0 } else { least_ns }, most_ns));
+            let least_ns = if taken.is_held { 0 } else { least_ns };
+            values.push(Value {
+                began: (*intended_ns, *intended_ns),
+                ended: (intended_ns + least_ns, intended_ns + most_ns),
+                is_vague: taken.is_held,
+            });
         }
     }
     expected
@@ -426,9 +434,11 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
             let from_ns = all.iter().map(|copy| copy.from_ns).min().unwrap_or(i64::MAX);
             let sure_copies = all.iter().filter(|copy| copy.is_sure);
             let until_ns = sure_copies.map(|copy| copy.until_ns).min().unwrap_or(i64::MAX);
-            expected
-                .values
-                .push((from_ns - message.intended_ns, until_ns - message.intended_ns));
+            expected.values.push(Value {
+                began: (message.intended_ns, message.intended_ns),
+                ended: (from_ns, until_ns),
+                is_vague: false,
+            });
         } else {
             expected.more += 1;
         }
@@ -466,7 +476,7 @@ fn lost_places(truth: &Truth, is_received: impl Fn(&(u32, u64)) -> bool) -> [usi
     places
 }
 
-fn audit_of(found: &Value, name: &str, expected: &Received, marks: &mut Marks, told: &mut Told) {
+fn audit_of(found: &Json, name: &str, expected: &Received, marks: &mut Marks, told: &mut Told) {
     for (what, bounds) in [
         ("received", expected.received),
         ("unique", expected.unique),
@@ -495,7 +505,7 @@ fn audit_of(found: &Value, name: &str, expected: &Received, marks: &mut Marks, t
         }
     }
     let ranges = found["lost_ranges"].as_array().map_or(&[][..], Vec::as_slice);
-    let number = |range: &Value, key: &str| range[key].as_u64().unwrap_or(0);
+    let number = |range: &Json, key: &str| range[key].as_u64().unwrap_or(0);
     let listed: u64 = ranges
         .iter()
         .map(|range| number(range, "until").saturating_sub(number(range, "from")))
@@ -508,7 +518,7 @@ fn audit_of(found: &Value, name: &str, expected: &Received, marks: &mut Marks, t
             )
         });
     }
-    if found["balanced"] != Value::Bool(true) {
+    if found["balanced"] != Json::Bool(true) {
         told.say(|| format!("{name} does not balance: {}", found["imbalance"]));
     }
     if found["lost"].as_u64() > Some(0) {

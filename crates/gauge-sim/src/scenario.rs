@@ -1,6 +1,7 @@
 //! What a seed draws: the load, how the client is set, the wires, and what goes wrong when. Everything else follows from it.
 
 use fastrand::Rng;
+use gauge_load::quiet::{LATE_NS_MIN, RECOVERY_NS_MIN};
 use gauge_load::{Arrival, Schedule, ScheduleSpec};
 use serde_json::{Value, json};
 
@@ -48,6 +49,50 @@ pub struct Scenario {
     pub(crate) piece_bytes: usize,
     /// A node needs so long for a request at most.
     pub(crate) service_ns: i64,
+    /// What probes see; None: none are asked for.
+    pub(crate) probed: Option<Probed>,
+}
+
+/// What probes see of a CPU that is away now and then. Nothing else in the world knows of it: whether a message is of quiet time does not depend on what made it
+/// late.
+#[derive(Clone, Debug)]
+pub struct Probed {
+    /// Windows in their order, with the time for which the CPU recovers: offsets.
+    pub(crate) windows: Vec<Away>,
+    /// So late is known what they have seen.
+    pub(crate) lag_ns: i64,
+}
+
+/// A window as the world draws it.
+#[derive(Clone, Copy, Debug)]
+pub struct Away {
+    pub(crate) from_ns: i64,
+    pub(crate) to_ns: i64,
+    pub(crate) recovered_ns: i64,
+}
+
+impl Probed {
+    fn draw(load_ns: i64, rng: &mut Rng) -> Probed {
+        let longest_ns = one(rng, &[2, 20, 150]) * MS;
+        let gap_ns = one(rng, &[3, 30, 300]) * MS;
+        let mut windows = Vec::new();
+        let mut from_ns = rng.i64(0..gap_ns);
+        while from_ns < load_ns && windows.len() < WINDOWS_MAX {
+            let to_ns = from_ns + rng.i64(LATE_NS_MIN..longest_ns);
+            let recovered_ns = to_ns + rng.i64(RECOVERY_NS_MIN..2 * longest_ns);
+            windows.push(Away {
+                from_ns,
+                to_ns,
+                recovered_ns,
+            });
+            // The next one may begin while the CPU recovers.
+            from_ns = to_ns + rng.i64(0..gap_ns);
+        }
+        Probed {
+            windows,
+            lag_ns: one(rng, &[0, MS, 20 * MS]),
+        }
+    }
 }
 
 /// What is of a protocol alone: its settings, and what goes wrong when.
@@ -82,6 +127,8 @@ pub enum Again {
 }
 
 pub const MS: i64 = 1_000_000;
+/// So many fit on a board until somebody reads them.
+const WINDOWS_MAX: usize = 500;
 
 pub fn one<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.usize(..of.len())]
@@ -219,6 +266,7 @@ impl Scenario {
             piece_bytes: one(rng, &[0, 0, 7, 100, 5_000]),
             service_ns: one(rng, &[20_000, 300_000, 5_000_000]),
             topics,
+            probed: None,
         };
         let mut plan = Plan {
             settings: S::settings(rng),
@@ -227,6 +275,7 @@ impl Scenario {
         plan.draw(&scenario, rng);
         scenario.draw_steps(rng, rate);
         plan.draw_the_end(&mut scenario, &mut Rng::with_seed(seed ^ 0x001A_7E00));
+        scenario.draw_probed(&mut Rng::with_seed(seed ^ 0x0009_1E70));
         (scenario, plan)
     }
 
@@ -292,6 +341,14 @@ impl Scenario {
             _ => None,
         });
         last == Some(true)
+    }
+
+    /// It has numbers of its own, too.
+    fn draw_probed(&mut self, rng: &mut Rng) {
+        if rng.bool() {
+            self.request["quiet"]["probes"] = json!(true);
+            self.probed = Some(Probed::draw(self.load_ns, rng));
+        }
     }
 
     fn draw_steps(&mut self, rng: &mut Rng, rate: f64) {

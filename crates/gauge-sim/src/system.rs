@@ -84,6 +84,11 @@ pub trait System: Sized + Debug + 'static {
     /// A connection has come about.
     fn opened(_world: &mut World<Self>, _at: usize) {}
 
+    /// A client has more on a connection than a question where something is.
+    fn is_in_use(_world: &World<Self>, _at: usize) -> bool {
+        true
+    }
+
     /// A connection is over: it is broken, or the client has closed it.
     fn over(_world: &mut World<Self>, _at: usize, _is_broken: bool) {}
 

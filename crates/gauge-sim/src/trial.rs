@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::marks::{Mark, Marks};
 use crate::net::{Event, Sim, World};
 use crate::oracle::{self, Case};
+use crate::probes::Probes;
 use crate::scenario::{Expects, Scenario, Step};
 use crate::system::System;
 use crate::witness;
@@ -82,6 +83,9 @@ impl Director {
                 let start_ns = self.trial.start(START_DELAY_NS)?;
                 self.start_ns = Some(start_ns);
                 let mut world = sim.world.borrow_mut();
+                if let Some((hand, probed)) = self.trial.probes().zip(self.scenario.probed.as_ref()) {
+                    world.probes = Some(Probes::new(hand, probed, start_ns));
+                }
                 let faults: Vec<i64> = world.plan.faults.iter().map(|(at_ns, _)| *at_ns).collect();
                 for (number, at_ns) in faults.into_iter().enumerate() {
                     world.at(start_ns + at_ns, Event::Fault(number));

@@ -101,6 +101,11 @@ impl Default for Stretches {
 pub struct Seen(Arc<Mutex<Disturbance>>);
 
 impl Seen {
+    /// Nothing yet, of these CPUs.
+    pub(crate) fn nothing(cpus: Vec<usize>, is_probed: bool) -> Seen {
+        Seen(Arc::new(Mutex::new(Disturbance::new(cpus, is_probed))))
+    }
+
     /// The disturbance. Held briefly, and never by a probe or a lane.
     pub fn lock(&self) -> MutexGuard<'_, Disturbance> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -133,7 +138,7 @@ impl Probes {
             // Those that have begun end; the witness goes on.
             stop.store(true, Ordering::Release);
         }
-        let seen = Seen(Arc::new(Mutex::new(Disturbance::new(cpus.clone(), is_on))));
+        let seen = Seen::nothing(cpus.clone(), is_on);
         let stop = if is_on { stop } else { Arc::default() };
         let witness = Witness::new(
             cpus.clone(),

@@ -6,12 +6,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 
 use axum::body::Bytes;
 use gauge_client::Protocol;
+use gauge_load::quiet::{Board, Window};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use crate::disturbance::Evidence;
 use crate::handle::{Ask, Begin, Event, Handle, Reply, State};
 use crate::lane::{self, LaneContext};
 use crate::plan;
+use crate::probes::Seen;
 use crate::request;
 use crate::trial::{Cast, Supervisor};
 
@@ -20,6 +23,7 @@ pub struct Trial {
     supervisor: Supervisor,
     inbox: Receiver<Event>,
     handle: Handle,
+    probes: Option<SimulatedProbes>,
     finish: Option<oneshot::Receiver<Result<Arc<Value>, crate::error::ApiError>>>,
 }
 
@@ -46,6 +50,27 @@ impl Lane {
     }
 }
 
+/// Probes whose wake-ups a world makes up.
+#[derive(Debug)]
+pub struct SimulatedProbes {
+    board: Arc<Board>,
+    seen: Seen,
+}
+
+impl SimulatedProbes {
+    /// The probe of the first CPU has woken up late. Windows come in their order.
+    pub fn window(&self, window: &Window) {
+        self.board.window(window);
+        self.seen.lock().window(*window, Evidence::default());
+    }
+
+    /// All have looked, and up to then there is no window but those that were written.
+    pub fn looked(&self, until_ns: i64) {
+        (0..self.board.cpus()).for_each(|seat| self.board.looked(seat, until_ns));
+        self.seen.lock().settle(until_ns);
+    }
+}
+
 impl Trial {
     /// A trial of one lane by a request as of docs/worker-api.md.
     ///
@@ -55,7 +80,8 @@ impl Trial {
         let body = Bytes::from(body.to_string());
         let request: request::Trial = request::parse(&body).map_err(|error| error.message)?;
         let plan = plan::plan(&request, 2).map_err(|error| error.message)?;
-        let cast = Cast::of(1, plan, protocol).map_err(|error| error.message)?;
+        let mut cast = Cast::of(1, plan, protocol).map_err(|error| error.message)?;
+        let probes = cast.supervisor.leave_probing();
         let Ok([lane]) = <[LaneContext; 1]>::try_from(cast.lanes) else {
             return Err(
                 "a simulated trial has one lane: expected lanes of 1 producer and 0 consumers".to_owned(),
@@ -65,9 +91,15 @@ impl Trial {
             supervisor: cast.supervisor,
             inbox: cast.inbox,
             handle: cast.handle,
+            probes: probes.map(|(board, seen)| SimulatedProbes { board, seen }),
             finish: None,
         };
         Ok((trial, Lane(lane)))
+    }
+
+    /// Its probes, if the request asks for some: what they see is the world's to say.
+    pub fn probes(&mut self) -> Option<SimulatedProbes> {
+        self.probes.take()
     }
 
     /// The supervisor deals with what has come, and with the time that has passed. Returns for how long it would sleep now.

@@ -28,7 +28,7 @@ use crate::judgement::{self, SubscriptionEnd};
 use crate::lane::{self, LaneContext};
 use crate::link::{Command, LaneEnd, LaneEvent, Progress};
 use crate::plan::{PhasePlan, Plan};
-use crate::probes::{FOLLOWING, Own, Probes};
+use crate::probes::{FOLLOWING, Own, Probes, Seen};
 use crate::scheduling;
 
 /// Requests and events that wait for the supervisor.
@@ -361,6 +361,15 @@ impl Supervisor {
                 self.plan.ready_timeout_ns as f64 / 1e9, readiness.assigned, readiness.partitions, readiness.proven,
             ));
         }
+    }
+
+    /// No probe of its own will begin: who simulates them writes on the board, and tells the collector.
+    pub(crate) fn leave_probing(&mut self) -> Option<(Arc<Board>, Seen)> {
+        let board = self.board.take()?;
+        let seen = Seen::nothing(scheduling::cores(), true);
+        board.turn_on();
+        self.collector.watch(seen.clone());
+        Some((board, seen))
     }
 
     /// Before the start, so that it need not wait for them, and so that they know by then how busy the CPUs are.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::{Board, BoardReader, Fate, Pending, Spans, UnderWay};
 use crate::latency::Latency;
 use crate::ledger::Run;
+use crate::mutants::{self, Mutant};
 
 /// How often a lane looks at the board: about as often as a probe writes there.
 const LOOK_NS: i64 = 500_000;
@@ -21,7 +22,7 @@ const RUNS_MAX: usize = 1 << 16;
 /// Messages received.
 const RECEIVED_MAX: usize = 1 << 18;
 /// Batches of each.
-const GROUPS_MAX: usize = 1 << 14;
+pub const GROUPS_MAX: usize = 1 << 14;
 
 /// So many values of a distribution of few are kept one by one.
 const FEW_MAX: usize = 1024;
@@ -146,7 +147,9 @@ impl Apart {
 
     fn enter(&mut self, fate: Fate, began_ns: i64, answered_ns: i64, messages: u64, is_carried: bool) {
         let latency_ns = answered_ns - began_ns;
-        if fate == Fate::Quiet {
+        let is_quiet = fate == Fate::Quiet
+            || (mutants::is(Mutant::CensoredIsQuiet) && matches!(fate, Fate::Censored(_)));
+        if is_quiet {
             if is_carried {
                 self.carried.enter(latency_ns, messages);
             }
@@ -458,6 +461,9 @@ impl Watch {
             }
         });
         self.received.carry(|group, due| {
+            if mutants::is(Mutant::UndecidedStaysQuiet) {
+                return;
+            }
             for &due_ns in due {
                 let apart = out.of_receipt(group.subscription as usize, due_ns);
                 apart.excluded.enter(group.answered_ns - due_ns, 1);

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::{PROBE_PERIOD_NS, Spans, recovery_ns};
+use crate::mutants::{self, Mutant};
 
 /// Windows of a CPU that are kept: those of 1.5 s, if there is one after the other.
 const WINDOWS_MAX: u64 = 1024;
@@ -343,7 +344,14 @@ impl BoardReader {
 
     /// Reads into spans.
     pub fn read_spans(&mut self, board: &Board, spans: &mut Spans) -> i64 {
-        self.read(board, |window| spans.add(window.from_ns, window.recovered_ns))
+        self.read(board, |window| {
+            let until_ns = if mutants::is(Mutant::RecoveryForgotten) {
+                window.to_ns
+            } else {
+                window.recovered_ns
+            };
+            spans.add(window.from_ns, until_ns);
+        })
     }
 }
 

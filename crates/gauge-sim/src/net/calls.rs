@@ -195,6 +195,15 @@ impl<S: System> Network for Sim<S> {
         let mut world = self.world.borrow_mut();
         let at = socket as usize;
         if world.sockets[at].stage == Stage::Open {
+            if world.plan.is_calm() && !world.is_at_peace && S::is_in_use(&world, at) {
+                let (node, lasted_ns) = (
+                    world.sockets[at].node,
+                    world.now_ns() - world.sockets[at].began_ns,
+                );
+                world.truth.offend(|| {
+                    format!("a sound connection to node {node} was closed by the client after {lasted_ns} ns")
+                });
+            }
             S::over(&mut world, at, false);
         }
         let socket = &mut world.sockets[at];
@@ -252,6 +261,10 @@ impl<S: System> Network for Sim<S> {
                     let late_ns = world.scenario.wake_ns;
                     let late_ns = world.draw(0, late_ns);
                     simulated::advance_to(now_ns + late_ns);
+                }
+                let (now_ns, is_at_peace) = (world.now_ns(), world.is_at_peace);
+                if let Some(probes) = &mut world.probes {
+                    probes.look(now_ns, is_at_peace);
                 }
                 return;
             }

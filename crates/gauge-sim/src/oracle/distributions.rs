@@ -14,18 +14,33 @@ const READINGS_NS: i64 = 50_000;
 
 pub(super) type Key = (usize, &'static str, Option<usize>);
 
-/// What a distribution must be: bounds of each value; and how many more values there may be.
+/// A latency that must be there: when it began, and when it ended, at the earliest and at the latest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Value {
+    pub(super) began: (i64, i64),
+    pub(super) ended: (i64, i64),
+    /// When it began counts for nothing but its length.
+    pub(super) is_vague: bool,
+}
+
+impl Value {
+    pub(super) fn bounds_ns(&self) -> (i64, i64) {
+        (self.ended.0 - self.began.1, self.ended.1 - self.began.0)
+    }
+}
+
+/// What a distribution must be: its values; and how many more there may be.
 #[derive(Debug, Default)]
 pub(super) struct Expected {
-    pub(super) values: Vec<(i64, i64)>,
+    pub(super) values: Vec<Value>,
     pub(super) more: usize,
 }
 
 /// A distribution as it was told.
 #[derive(Debug)]
 pub(super) struct Found {
-    histogram: Histogram<u64>,
-    count: u64,
+    pub(super) histogram: Histogram<u64>,
+    pub(super) count: u64,
     outside: u64,
     sum_ns: i128,
     min_ns: i64,
@@ -40,6 +55,23 @@ fn metric(name: &str) -> Option<&'static str> {
     all.into_iter().chain(PARTS).find(|known| *known == name)
 }
 
+/// Of which distribution an entry of an interval is a part.
+pub(super) fn key_of(case: &Case<'_>, latency: &serde_json::Value) -> Option<Key> {
+    let phase = latency["phase"].as_str()?.strip_prefix('p')?.parse().ok()?;
+    let subscription = latency["subscription"].as_str();
+    let subscription =
+        subscription.and_then(|name| case.scenario.subscriptions.iter().position(|own| own == name));
+    Some((phase, metric(latency["metric"].as_str()?)?, subscription))
+}
+
+/// A histogram as the API tells it.
+pub(super) fn decoded(told: &serde_json::Value, deserializer: &mut Deserializer) -> Option<Histogram<u64>> {
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(told.as_str()?)
+        .ok()?;
+    deserializer.deserialize::<u64, _>(&mut bytes.as_slice()).ok()
+}
+
 /// The distributions as the intervals tell them, added up.
 pub(super) fn distributions(case: &Case<'_>, told: &mut Told) -> BTreeMap<Key, Found> {
     let mut all: BTreeMap<Key, Found> = BTreeMap::new();
@@ -52,22 +84,11 @@ pub(super) fn distributions(case: &Case<'_>, told: &mut Told) -> BTreeMap<Key, F
         .flatten()
     {
         unacked += latency["unacked_msgs"].as_u64().unwrap_or(0);
-        let phase = latency["phase"]
-            .as_str()
-            .and_then(|name| name.strip_prefix('p')?.parse().ok());
         let name = latency["metric"].as_str().unwrap_or_default();
-        let subscription = latency["subscription"].as_str();
-        let subscription =
-            subscription.and_then(|name| case.scenario.subscriptions.iter().position(|own| own == name));
-        let Some((phase, metric)) = phase.zip(metric(name)) else {
+        let Some(key) = key_of(case, latency) else {
             continue;
         };
-        let bytes = latency["histogram"].as_str().unwrap_or_default();
-        let histogram = base64::engine::general_purpose::STANDARD
-            .decode(bytes)
-            .ok()
-            .and_then(|bytes| deserializer.deserialize::<u64, _>(&mut bytes.as_slice()).ok());
-        let Some(histogram) = histogram else {
+        let Some(histogram) = decoded(&latency["histogram"], &mut deserializer) else {
             told.say(|| format!("a histogram of {name} cannot be read"));
             continue;
         };
@@ -83,7 +104,7 @@ pub(super) fn distributions(case: &Case<'_>, told: &mut Told) -> BTreeMap<Key, F
         if found.count == 0 {
             continue;
         }
-        match all.get_mut(&(phase, metric, subscription)) {
+        match all.get_mut(&key) {
             Some(sum) => {
                 if sum.histogram.add(&found.histogram).is_err() {
                     told.say(|| format!("histograms of {name} have different bounds"));
@@ -95,7 +116,7 @@ pub(super) fn distributions(case: &Case<'_>, told: &mut Told) -> BTreeMap<Key, F
                 sum.max_ns = sum.max_ns.max(found.max_ns);
             }
             None => {
-                all.insert((phase, metric, subscription), found);
+                all.insert(key, found);
             }
         }
     }
@@ -196,17 +217,24 @@ pub(super) fn compare(
             });
         }
         if expected.more == 0 {
-            ranks(&name, expected, found, told);
+            let bounds: Vec<(i64, i64)> = expected.values.iter().map(Value::bounds_ns).collect();
+            sums(&name, &bounds, found, told);
+            ranks(&name, &bounds, &found.histogram, told);
         }
     }
 }
 
-/// Every rank, the extremes and the sum.
-fn ranks(name: &str, expected: &Expected, found: &Found, told: &mut Told) {
-    let mut least: Vec<i64> = expected.values.iter().map(|(from, _)| *from).collect();
-    let mut most: Vec<i64> = expected.values.iter().map(|(_, until)| *until).collect();
+/// The lower bounds and the upper ones, each in their order.
+fn in_order(bounds: &[(i64, i64)]) -> (Vec<i64>, Vec<i64>) {
+    let (mut least, mut most): (Vec<i64>, Vec<i64>) = bounds.iter().copied().unzip();
     least.sort_unstable();
     most.sort_unstable();
+    (least, most)
+}
+
+/// The extremes and the sum.
+fn sums(name: &str, bounds: &[(i64, i64)], found: &Found, told: &mut Told) {
+    let (least, most) = in_order(bounds);
     let (Some(first), Some(last)) = (least.first().zip(most.first()), least.last().zip(most.last())) else {
         return;
     };
@@ -233,12 +261,17 @@ fn ranks(name: &str, expected: &Expected, found: &Found, told: &mut Told) {
             });
         }
     }
+}
+
+/// Every rank; there are as many values as bounds.
+pub(super) fn ranks(name: &str, bounds: &[(i64, i64)], histogram: &Histogram<u64>, told: &mut Told) {
+    let (least, most) = in_order(bounds);
     let mut rank = 0;
-    for step in found.histogram.iter_recorded() {
+    for step in histogram.iter_recorded() {
         let value = step.value_iterated_to();
         let (lowest, highest) = (
-            found.histogram.lowest_equivalent(value) as i64,
-            found.histogram.highest_equivalent(value) as i64,
+            histogram.lowest_equivalent(value) as i64,
+            histogram.highest_equivalent(value) as i64,
         );
         let until = rank + step.count_since_last_iteration() as usize;
         // Bounds rise with the rank, so the first and the last of those that share a bucket tell of all.
@@ -247,7 +280,9 @@ fn ranks(name: &str, expected: &Expected, found: &Found, told: &mut Told) {
                 told.say(|| {
                     format!(
                         "{name}: rank {at} of {} is told as {lowest} to {highest} ns, and it is {} to {}",
-                        found.count, least[at], most[at]
+                        bounds.len(),
+                        least[at],
+                        most[at]
                     )
                 });
                 return;

@@ -206,6 +206,11 @@ impl System for Cluster {
         world.serve_later(node, for_ns);
     }
 
+    fn is_in_use(world: &World<Cluster>, at: usize) -> bool {
+        let own = &world.sockets[at].own;
+        !own.publishers.is_empty() || !own.subscriptions.is_empty()
+    }
+
     fn over(world: &mut World<Self>, at: usize, is_broken: bool) {
         if is_broken {
             world.forget(at);
