@@ -34,6 +34,10 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
+CARGO_S = 900
+"""Whoever makes a wheel waits for the build of Rust's test programs, which has what other tests leave of the cores (tools/suite.py)."""
+
+
 def build(*arguments: str | Path) -> None:
     """Runs this environment's maturin. A wheel reuses what cargo built before, so that it takes a second."""
     if shutil.which("maturin", path=sysconfig.get_path("scripts")) is None:
@@ -65,6 +69,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.timeout(CARGO_S)
 def test_the_wheel_holds_the_package_and_both_commands_and_nothing_else(wheel: Path, tmp_path: Path) -> None:
     assert wheel.stat().st_size < PACKAGED_BYTES_MAX
     with zipfile.ZipFile(wheel) as archive:
@@ -135,6 +140,7 @@ def lend(needed: Iterable[importlib.metadata.Distribution], to: Path) -> None:
                 (to / top).symlink_to(place / top)
 
 
+@pytest.mark.timeout(CARGO_S)
 def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
     """Nothing of the tree, and of packages those alone that it declares: an import of another one would fail. They are lent by this environment, so that no
     index is asked."""
