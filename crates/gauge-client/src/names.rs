@@ -24,6 +24,8 @@ type LookUp = fn(&str) -> std::io::Result<Vec<SocketAddr>>;
 pub(crate) struct Name {
     server: String,
     look_up: LookUp,
+    /// It is an address, and nothing has to be looked up.
+    is_address: bool,
     known: Mutex<Known>,
 }
 
@@ -76,10 +78,15 @@ fn helper() -> &'static Mutex<Sender<Arc<Name>>> {
 
 impl Name {
     fn new(server: &str, look_up: LookUp) -> Name {
+        let addresses: Vec<SocketAddr> = server.parse().into_iter().collect();
         Name {
             server: server.to_owned(),
             look_up,
-            known: Mutex::default(),
+            is_address: !addresses.is_empty(),
+            known: Mutex::new(Known {
+                addresses,
+                ..Known::default()
+            }),
         }
     }
 
@@ -90,7 +97,9 @@ impl Name {
     pub fn wait(self: &Arc<Name>) -> Result<usize, String> {
         // Whoever may wait is not in a hurry: the time to make the thread that others will need.
         let _ = helper();
-        self.look();
+        if !self.is_address {
+            self.look();
+        }
         let known = locked(&self.known);
         match known.addresses.len() {
             0 => Err(self.told(&known)),
@@ -129,6 +138,9 @@ impl Name {
     }
 
     fn ask(self: &Arc<Name>, known: &mut Known) {
+        if self.is_address {
+            return;
+        }
         let is_fresh = known
             .looked_ns
             .is_some_and(|looked_ns| monotonic_ns() - looked_ns < AGAIN_NS);
@@ -189,6 +201,19 @@ mod tests {
         assert!(name.trouble().contains("being looked up"), "{}", name.trouble());
         assert!(monotonic_ns() - began_ns < 200_000_000, "asking takes no time");
         until(|| name.address(0) == Some(address(1)));
+    }
+
+    #[test]
+    fn an_address_is_looked_up_by_nobody() {
+        let never = |_: &str| panic!("there is nothing to look up");
+        for server in ["127.0.0.1:1", "[::1]:1"] {
+            let name = Arc::new(Name::new(server, never));
+            assert_eq!(name.address(0), server.parse().ok(), "at once");
+            assert_eq!(name.wait(), Ok(1));
+            name.failed();
+            assert_eq!(name.address(0), server.parse().ok());
+            assert!(locked(&name.known).looked_ns.is_none());
+        }
     }
 
     #[test]
