@@ -164,7 +164,8 @@ class Running:
         self._hung.set()
         self.signal(signal.SIGTERM)
         time.sleep(20)
-        self.signal(signal.SIGKILL)
+        if self._ended is None:
+            self.signal(signal.SIGKILL)
 
 
 def at_idle_priority() -> None:

@@ -39,8 +39,8 @@ pub(super) struct Expected {
 /// A distribution as it was told.
 #[derive(Debug)]
 pub(super) struct Found {
-    pub(super) histogram: Histogram<u64>,
-    pub(super) count: u64,
+    histogram: Histogram<u64>,
+    count: u64,
     outside: u64,
     sum_ns: i128,
     min_ns: i64,
@@ -53,6 +53,23 @@ const PARTS: [&str; 3] = ["backpressure", "ack_delay", "receive_delay"];
 fn metric(name: &str) -> Option<&'static str> {
     let all = ["publish", "service", "send_delay", "end_to_end"];
     all.into_iter().chain(PARTS).find(|known| *known == name)
+}
+
+/// The distributions of all intervals, one by one.
+pub(super) fn entries<'a>(case: &Case<'a>) -> impl Iterator<Item = &'a serde_json::Value> {
+    let latencies = case
+        .intervals
+        .iter()
+        .filter_map(|interval| interval["latencies"].as_array());
+    latencies.flatten()
+}
+
+/// A distribution in words.
+pub(super) fn name_of(case: &Case<'_>, (phase, metric, subscription): Key) -> String {
+    let of = subscription.map_or(String::new(), |at| {
+        format!(" of {}", case.scenario.subscriptions[at])
+    });
+    format!("{metric}{of} in phase {phase}")
 }
 
 /// Of which distribution an entry of an interval is a part.
@@ -77,12 +94,7 @@ pub(super) fn distributions(case: &Case<'_>, told: &mut Told) -> BTreeMap<Key, F
     let mut all: BTreeMap<Key, Found> = BTreeMap::new();
     let mut deserializer = Deserializer::new();
     let mut unacked = 0;
-    for latency in case
-        .intervals
-        .iter()
-        .filter_map(|interval| interval["latencies"].as_array())
-        .flatten()
-    {
+    for latency in entries(case) {
         unacked += latency["unacked_msgs"].as_u64().unwrap_or(0);
         let name = latency["metric"].as_str().unwrap_or_default();
         let Some(key) = key_of(case, latency) else {
@@ -185,11 +197,7 @@ pub(super) fn compare(
         told.say(|| format!("{key:?} was told, and there is no such message"));
     }
     for (key, expected) in expected {
-        let (phase, metric, subscription) = *key;
-        let of = subscription.map_or(String::new(), |at| {
-            format!(" of {}", case.scenario.subscriptions[at])
-        });
-        let name = format!("{metric}{of} in phase {phase}");
+        let name = name_of(case, *key);
         let least = expected.values.len() as u64;
         let Some(found) = found.get(key) else {
             if least > 0 {

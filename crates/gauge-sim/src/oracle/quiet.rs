@@ -3,17 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use gauge_load::quiet::GROUPS_MAX;
+use gauge_load::quiet::{GROUPS_MAX, LATE_NS_MIN};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use serde_json::Value as Json;
 
-use super::distributions::{Expected, Key, Value, decoded, key_of, ranks};
+use super::distributions::{Expected, Key, Value, decoded, entries, key_of, name_of, ranks};
 use super::{Bounds, Case, Told};
 use crate::marks::{Mark, Marks};
 
-/// A span is not shorter, so that bounds which are closer see all of those between them.
-const SPAN_NS_MIN: i64 = 500_000;
 /// Sums of seconds that are told one by one are right to so much.
 const ROUNDED_S: f64 = 1e-6;
 
@@ -47,7 +45,8 @@ impl Spans {
     /// None: it is not known what becomes of it.
     fn fate(&self, value: &Value) -> Option<Fate> {
         let (began, ended) = (value.began, value.ended);
-        let is_wide = began.1 - began.0 >= SPAN_NS_MIN || ended.1 - ended.0 >= SPAN_NS_MIN;
+        // No span is shorter than a window, so that bounds which are closer see all of those between them.
+        let is_wide = began.1 - began.0 >= LATE_NS_MIN || ended.1 - ended.0 >= LATE_NS_MIN;
         if value.is_vague || is_wide {
             return None;
         }
@@ -127,7 +126,7 @@ pub(super) fn quiet(case: &Case<'_>, expected: &BTreeMap<Key, Expected>, marks: 
         .intervals
         .iter()
         .map(|one| one["disturbance"]["undecided_msgs"].as_u64().unwrap_or(u64::MAX))
-        .sum();
+        .fold(0, u64::saturating_add);
     if undecided > 0 {
         // There is room for so many batches, which a fast closed loop makes while a CPU is away.
         let all = case.result["audit"]["subscriptions"].as_array();
@@ -143,11 +142,7 @@ pub(super) fn quiet(case: &Case<'_>, expected: &BTreeMap<Key, Expected>, marks: 
     }
     let mut found = parts(case, told);
     for (key, expected) in expected {
-        let (phase, metric, subscription) = *key;
-        let of = subscription.map_or(String::new(), |at| {
-            format!(" of {}", case.scenario.subscriptions[at])
-        });
-        let name = format!("{metric}{of} in phase {phase}");
+        let name = name_of(case, *key);
         let parts = Parts::of(expected, &spans);
         let found = found.remove(key).unwrap_or_default();
         if !parts.censored.is_empty() {
@@ -193,11 +188,7 @@ pub(super) fn quiet(case: &Case<'_>, expected: &BTreeMap<Key, Expected>, marks: 
 fn parts(case: &Case<'_>, told: &mut Told) -> BTreeMap<Key, Sums> {
     let mut all: BTreeMap<Key, Sums> = BTreeMap::new();
     let mut deserializer = Deserializer::new();
-    let latencies = case
-        .intervals
-        .iter()
-        .filter_map(|interval| interval["latencies"].as_array());
-    for latency in latencies.flatten() {
+    for latency in entries(case) {
         let Some(key) = key_of(case, latency).filter(|key| key.1 != "backpressure") else {
             continue;
         };
