@@ -63,7 +63,7 @@ test-kubernetes: machine-build $(VENV)/.package $(VENV)/.tools
 	STREAMGAUGE_KUBERNETES=1 $(BIN)/python -m pytest -m kubernetes tests/test_kubernetes_real.py $(ARGS)
 
 fuzz: machine-build $(VENV)/.dependencies $(VENV)/.tools
-	tools/fuzz.sh $(TARGET)
+	@$(BIN)/python tools/fuzz.py $(TARGET)
 
 chart:
 	helm lint --strict --kube-version 1.34.0 --values tests/data/chart-values.yaml deploy/helm/streamgauge
@@ -91,7 +91,7 @@ lint: machine-lint machine-build
 
 lint-rust: machine-lint
 	@tools/timed "cargo fmt" cargo fmt --all --check
-	@tools/timed "cargo clippy" cargo clippy --locked --release --workspace --all-targets -- -D warnings
+	@tools/timed "cargo clippy" cargo clippy --locked --release --workspace --exclude gauge-fuzz --all-targets -- -D warnings
 
 lint-python: machine-lint $(VENV)/.dependencies $(VENV)/.tools
 	@tools/timed "ruff format" $(BIN)/ruff format --check .
@@ -105,7 +105,7 @@ format: machine-lint $(VENV)/.tools
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf target fuzz/target fuzz/corpus fuzz/seeds fuzz/artifacts $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf target fuzz/corpus fuzz/seeds fuzz/artifacts $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find python tests benches -name __pycache__ -type d -prune -exec rm -rf {} +
 
 machine-build machine-lint machine-bench machine-test: machine-%:

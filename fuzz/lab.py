@@ -1,9 +1,8 @@
 """Coverage-guided fuzzing of the lab's parsers of somebody else's files, with Atheris (fuzz/README.md).
 
-    FUZZ_TARGET=lab-workloads .venv/bin/python fuzz/lab.py [ARGUMENTS OF LIBFUZZER] [CORPUS...]
+    FUZZ_TARGET=lab-workloads PYTHONPATH=python .venv/bin/python fuzz/lab.py [ARGUMENTS OF LIBFUZZER] [CORPUS...]
 
-`FUZZ_TARGET=list` prints the targets, `FUZZ_TARGET=seeds` writes the inputs to begin with below `seeds/`. What a parser may say of a file that it cannot
-read is InputError; anything else that it raises is a finding.
+What a parser may say of a file that it cannot read is InputError; anything else that it raises is a finding.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 LAB = ROOT / "python" / "streamgauge"
@@ -31,6 +31,7 @@ class Target:
 
 def targets() -> dict[str, Target]:
     """All of them, by name. The lab is imported here, so that it can be instrumented before."""
+    from pydantic import BaseModel
     from streamgauge.model.checked_study import parse_study
     from streamgauge.model.durability_study import parse_durability_study
     from streamgauge.model.messages import Interval
@@ -99,7 +100,11 @@ def targets() -> dict[str, Target]:
     }  # fmt: skip
     omb = {"workload": "w", "driver": "Kafka", "publishRate": [1.5], "publishLatency99pct": [2.0],
            "aggregatedPublishLatencyQuantiles": {"50.0": 1.0}}  # fmt: skip
-    models = {"lab-results": TrialResult, "lab-manifests": Manifest, "lab-contexts": TrialContext}
+    models: dict[str, type[BaseModel]] = {
+        "lab-results": TrialResult,
+        "lab-manifests": Manifest,
+        "lab-contexts": TrialContext,
+    }
     return {
         "lab-workloads": Target(of_file(lambda path: read_workload(str(path)), ".yaml"), shipped("workloads")),
         "lab-studies": Target(lambda data: parse_study(text(data), FILE, known), shipped("studies")),
@@ -134,27 +139,29 @@ def run(target: Target, data: bytes) -> None:
             raise RuntimeError("an error that says nothing") from error
 
 
-def main() -> None:
-    """As the module says."""
-    asked = os.environ.get("FUZZ_TARGET", "")
-    if asked == "list":
-        print(*targets(), sep="\n")
-        return
-    if asked == "seeds":
-        for name, target in targets().items():
-            directory = Path("seeds", name)
-            directory.mkdir(parents=True, exist_ok=True)
-            for number, seed in enumerate(target.seeds()):
-                (directory / str(number)).write_bytes(seed)
-        return
+def instrumented() -> dict[str, Target]:
+    """All targets, of a lab whose coverage is told. Before the lab is imported for anything else."""
     import atheris
 
     with atheris.instrument_imports(include=["streamgauge"], enable_loader_override=False):
-        chosen = targets().get(asked)
-    if chosen is None:
-        sys.exit(f"FUZZ_TARGET={asked}: there is no such target; FUZZ_TARGET=list prints their names")
-    atheris.Setup(sys.argv, lambda data: run(chosen, data))
+        return targets()
+
+
+def fuzz(target: Target, arguments: list[str]) -> NoReturn:
+    """Becomes a target. `arguments`: the program's name, and those of libFuzzer."""
+    import atheris
+
+    atheris.Setup(arguments, lambda data: run(target, data))
     atheris.Fuzz()
+    raise AssertionError("libFuzzer ends the process")
+
+
+def main() -> None:
+    """As the module says."""
+    asked, known = os.environ.get("FUZZ_TARGET", ""), instrumented()
+    if asked not in known:
+        sys.exit(f"FUZZ_TARGET={asked}: there is no such target: expected one of {' '.join(known)}")
+    fuzz(known[asked], sys.argv)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 import costs
 import pytest
 import quiet
+from compiled import pytest_xdist_setupnodes as pytest_xdist_setupnodes
 from costs import pytest_runtest_makereport as pytest_runtest_makereport
 from costs import pytest_runtest_setup as pytest_runtest_setup
 from lanes import pytest_collection_modifyitems as pytest_collection_modifyitems

@@ -29,7 +29,10 @@ fn targets() -> Vec<Target> {
 
 /// libFuzzer calls it before anything else.
 #[unsafe(no_mangle)]
-pub extern "C" fn LLVMFuzzerInitialize(_count: *const c_int, _arguments: *const *const *const c_char) -> c_int {
+pub extern "C" fn LLVMFuzzerInitialize(
+    _count: *const c_int,
+    _arguments: *const *const *const c_char,
+) -> c_int {
     let asked = std::env::var("FUZZ_TARGET").unwrap_or_default();
     match asked.as_str() {
         "list" => {
