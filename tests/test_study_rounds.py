@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +23,7 @@ from streamgauge.model.study_file import CheckFile, ClaimFile
 from streamgauge.report import verdict_words
 from test_study_model import plan
 
-CELLS = "abcdef"
+CELLS = "abcdefgh"
 ROUND_S = 60.0
 """Of each cell."""
 
@@ -52,7 +52,8 @@ def claim(*tests: checks.Tested, verdict: Verdict = Verdict.undecided) -> Judged
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The cells of the next round, of claims and minutes that are left."""
+    """The cells of the next round, of claims and minutes that are left. `systems`: cells of one system each; all of one without. The scale cannot tell of a
+    claim that is barred."""
 
     def cost(_outcome: object, cells: Collection[str]) -> float:
         return ROUND_S * len(cells)
@@ -60,12 +61,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(study_rounds, "round_s", cost)
     monkeypatch.setattr(study_rounds, "share_a_start", lambda _outcome, _cells: False)
 
-    def ask(minutes: float, *claims: Judged) -> str:
+    def ask(minutes: float, *claims: Judged, systems: Sequence[str] = (CELLS,)) -> str:
+        def started(_outcome: object, cells: Collection[str]) -> set[str]:
+            return {system for system in systems if set(system) & set(cells)}
+
+        monkeypatch.setattr(study_rounds, "starts_of", started)
         outcome: Any = SimpleNamespace(
             claims=claims,
             plan=SimpleNamespace(cells=[SimpleNamespace(cell=cell) for cell in CELLS]),
             planned=lambda cell: cell,
             of=lambda _cell: [],
+            outside=lambda judged: [judged.reason] if judged.reason else [],
         )
         return "".join(next_round(outcome, 60.0 * minutes)[0])
 
@@ -74,11 +80,35 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_time_goes_to_the_claims_that_it_decides(asked: Any) -> None:
     soon, later, never = claim(part("ab", 5)), claim(part("cd", 9)), claim(part("ef", None))
-    # 2 more rounds of 2 cells; 6 more of 4 would be 24 minutes.
-    assert asked(24, later, soon, never) == "abcd"
-    assert asked(23, later, soon, never) == "ab"
+    # 2 more rounds of 4 cells, and then 4 of 2.
+    assert asked(16, later, soon, never) == "abcd"
+    assert asked(15, later, soon, never) == "ab"
     # Cells that run anyway cost nothing more.
-    assert asked(23, claim(part("ab", 9)), soon) == "ab"
+    assert asked(15, claim(part("ab", 9)), soon) == "ab"
+
+
+def test_time_goes_to_the_claims_of_which_most_are_decided_in_it(asked: Any) -> None:
+    """One takes 6 minutes, two others 10 together: with the first one there is no time for these."""
+    one, two, three = claim(part("ab", 6)), claim(part("cd", 8)), claim(part("cd", 7))
+    assert asked(10, one, two, three) == "cd"
+    assert asked(9, one, two, three) == "ab"
+    assert asked(16, one, two, three) == "abcd"
+
+
+def test_what_shares_no_start_is_run_by_itself(asked: Any) -> None:
+    """The cheapest first; what shares a system with it, through another claim as well, comes with it."""
+    claims = claim(part("ab", 9)), claim(part("ef", 5)), claim(part("bc", 6))
+    assert asked(60, *claims, systems=["abc", "ef"]) == "ef"
+    assert asked(60, *claims, systems=["ab", "cd", "ef"]) == "ef"
+    assert asked(60, *claims, systems=["ab", "ce", "f"]) == "abcef"
+
+
+def test_a_claim_that_the_scale_cannot_tell_of_gets_no_time(asked: Any) -> None:
+    barred = replace(
+        claim(part("ab", None), verdict=Verdict.not_shown), reason="it takes trials of 1m at least"
+    )
+    assert asked(60, barred) == ""
+    assert asked(5, barred, claim(part("cd", 20))) == "cd"
 
 
 def test_what_cannot_be_decided_any_more_gets_what_is_left(asked: Any) -> None:

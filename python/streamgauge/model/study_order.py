@@ -74,7 +74,7 @@ def _blocks(
     heating: dict[str, list[PlannedCell]] = {}
     for cell in plan.cells:
         if cell.heats:
-            heating.setdefault(_instance(cell, plan), []).append(cell)
+            heating.setdefault(instance_of(cell, plan), []).append(cell)
     if not heating:
         return [[(cell, 0)] for cell in shuffler.sample(cells, len(cells))]
     blocks = []
@@ -88,7 +88,7 @@ def _blocks(
         heats = (
             [
                 (cell, 0)
-                for cell in heating[_instance(group[0], plan)]
+                for cell in heating[instance_of(group[0], plan)]
                 if _is_first(cell) or cell.level in levels
             ]
             if kept
@@ -101,11 +101,11 @@ def _blocks(
 def _by_system(cells: Sequence[PlannedCell], plan: StudyPlan) -> list[list[PlannedCell]]:
     groups: dict[str, list[PlannedCell]] = {}
     for cell in cells:
-        groups.setdefault(_instance(cell, plan), []).append(cell)
+        groups.setdefault(instance_of(cell, plan), []).append(cell)
     return list(groups.values())
 
 
-def _instance(cell: PlannedCell, plan: StudyPlan) -> str:
+def instance_of(cell: PlannedCell, plan: StudyPlan) -> str:
     """What makes two cells meet the same system: L1 and L3 are one and the same on one node, and all levels where the level is a matter of topics. A cluster
     that runs is what its owner makes of it for each of the study's systems."""
     level = None if cell.level_of_topics else cell.level

@@ -17,7 +17,7 @@ from typing import Any
 from streamgauge.analysis.drift import NEXT_TRIAL, drifts, next_trial
 from streamgauge.analysis.study_again import after
 from streamgauge.analysis.study_outcome import read_outcome
-from streamgauge.analysis.study_rounds import claims_helped, next_round
+from streamgauge.analysis.study_rounds import claims_helped, claims_in_doubt, next_round
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.result_hosts import ProbedDisk
@@ -218,9 +218,11 @@ class StudyRun(Run):
             return False
         self._study = with_round(self._study, wanted, turns)
         write_plan(self._directory, self._study)
+        doubtful, helped = claims_in_doubt(outcome), claims_helped(outcome, wanted)
         self._observer.note(
-            f"{plural(claims_helped(outcome, wanted), 'claim')} still in doubt: round {self._study.rounds}, of {plural(len(wanted), 'cell')}"
+            f"{plural(doubtful, 'claim')} still in doubt: round {self._study.rounds}, of {plural(len(wanted), 'cell')}"
             + (f", {turns} times on each start" if turns > 1 else "")
+            + (f", for {helped} of them" if helped < doubtful else "")
         )
         return True
 
