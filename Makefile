@@ -91,7 +91,7 @@ lint: machine-lint machine-build
 
 lint-rust: machine-lint
 	@tools/timed "cargo fmt" cargo fmt --all --check
-	@tools/timed "cargo clippy" cargo clippy --locked --release --workspace --exclude gauge-fuzz --all-targets -- -D warnings
+	@tools/timed "cargo clippy" cargo clippy --locked --release --workspace --all-targets -- -D warnings
 
 lint-python: machine-lint $(VENV)/.dependencies $(VENV)/.tools
 	@tools/timed "ruff format" $(BIN)/ruff format --check .

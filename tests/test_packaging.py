@@ -223,6 +223,12 @@ def test_the_sdist_holds_what_a_build_needs_and_nothing_else(tmp_path: Path) -> 
     assert "streamgauge.data/data/share/man/man1/streamgauge-run.1" in man
     assert names - crates - man == needed | sources
     assert "crates/gauge/src/main.rs" in crates
+    # cargo would refuse to build it otherwise: the lock may know of nothing from elsewhere that is not in it.
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    command = ["cargo", "metadata", "--locked", "--format-version", "1"]
+    found = subprocess.run(command, cwd=tmp_path / prefix, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
 
 
 def test_the_two_languages_agree_on_the_version() -> None:

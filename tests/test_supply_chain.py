@@ -132,6 +132,23 @@ def test_every_locked_crate_is_ours_or_from_the_registry_with_its_checksum(lock:
         assert re.fullmatch(r"[0-9a-f]{64}", package.get("checksum", "")), f"{package['name']}: no checksum"
 
 
+def test_what_fuzzing_is_built_of_is_what_everybody_has() -> None:
+    """The same versions and profile: cargo builds them once. After a change to Cargo.lock: cp Cargo.lock fuzz/ && (cd fuzz && cargo metadata > /dev/null)."""
+    ours, of_fuzzing = (
+        {
+            (package["name"], package["version"])
+            for package in tomllib.loads((ROOT / lock).read_text("utf-8"))["package"]
+        }
+        for lock in ("Cargo.lock", "fuzz/Cargo.lock")
+    )
+    assert {name for name, _ in of_fuzzing - ours} == {"gauge-fuzz", "libfuzzer-sys", "arbitrary"}
+    profiles = [
+        tomllib.loads((ROOT / file).read_text("utf-8"))["profile"]
+        for file in ("Cargo.toml", "fuzz/Cargo.toml")
+    ]
+    assert profiles[0] == profiles[1]
+
+
 def licensed(expression: str, allowed: set[str]) -> bool:
     """Whether an SPDX expression can be met by licences that are allowed. A slash is the older way to write OR."""
     tokens = re.findall(r"[()]|[^\s()]+", expression.replace("/", " OR "))

@@ -95,9 +95,13 @@ def refuse(why: str) -> NoReturn:
 
 def of_crates() -> dict[str, Begin]:
     """Builds the program; its targets. Their seeds are made by the encoders of the crates: none of them is in git."""
-    environment = {**os.environ, "RUSTC_WORKSPACE_WRAPPER": str(ROOT / "tools" / "instrumented")}
-    command = ["cargo", "build", "--release", "--locked", "--quiet", "--package", "gauge-fuzz", *SETTINGS]
-    if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode != 0:
+    environment = {
+        **os.environ,
+        "CARGO_TARGET_DIR": str(PROGRAM.parent.parent),
+        "RUSTC_WRAPPER": str(ROOT / "tools" / "instrumented"),
+    }
+    command = ["cargo", "build", "--release", "--locked", "--quiet", *SETTINGS]
+    if subprocess.run(command, cwd=FUZZ, env=environment, check=False).returncode != 0:
         sys.exit(1)
 
     def asked(what: str) -> list[str]:

@@ -27,7 +27,7 @@ QUICKLY_BUILT = tuple(
 )
 """The profile that users run, with less optimisation of what is built for tests alone: that is a third of the CPU of all builds, and the tests take
 a tenth more. What cargo has built for the gauge itself of other packages is used as it is."""
-CARGO = ("cargo", "test", "--release", "--locked", "--workspace", "--exclude", "gauge-fuzz", *QUICKLY_BUILT)
+CARGO = ("cargo", "test", "--release", "--locked", "--workspace", *QUICKLY_BUILT)
 USERS = ("cargo", "build", "--release", "--locked", "--package", "gauge")
 """The gauge as users have it: the tests of the crate `gauge` run that one, and it is what stays in target/release."""
 AT_ONCE = len(os.sched_getaffinity(0)) + 3
