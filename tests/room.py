@@ -2,7 +2,7 @@
 
 How many tests fit beside each other depends on what they do just then and on the machine: most wait, for a broker to come up or for a trial
 to last as long as it must, and some compute. So there are more processes than the cores could bear, and each looks before it begins a test:
-as many tests as there are cores run in any case, and every other one begins when a good part of the cores had nothing to do a moment ago.
+as many tests as there are cores run in any case, and every other one begins when a part of the cores had nothing to do a moment ago.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ CORES = len(os.sched_getaffinity(0))
 TAKES_LONG = ("jvm", "server", "browser", "lab")
 LOOK_S = 0.5
 """The cores are looked at for so long before another test begins; that one shows what it takes before the next."""
-ROOM = 0.25
+ROOM = 0.1
 """The share of the cores that had nothing to do for all that time."""
+LOW_PRIORITY = 0.4
+"""What is computed at low priority leaves the cores to others, though not at once, and counts as so much of nothing."""
 POLL_S = 0.1
 
 
 def idle_s() -> float:
-    """Seconds that CPUs were idle since boot, summed over CPUs. What is computed at low priority leaves the cores to others, and counts as idle; what a
-    host takes away counts as busy."""
+    """Seconds that CPUs were idle since boot, summed over CPUs. What a host takes away counts as busy."""
     _, nice, _, idle, iowait, *_ = cpu_ticks()
-    return (nice + idle + iowait) / os.sysconf("SC_CLK_TCK")
+    return (LOW_PRIORITY * nice + idle + iowait) / os.sysconf("SC_CLK_TCK")
 
 
 class Room:

@@ -119,7 +119,7 @@ def test_beyond_them_a_test_begins_when_the_cores_had_room(
         (0.0, 0.0, one, False, "nobody has looked before"),
         (0.3, 0.6, one, False, "too early to tell"),
         (0.3, 0.0, one, True, "room since the first look"),
-        (0.1, 0.2, other, False, "what has begun shows what it takes first"),
+        (0.1, 0.1, other, False, "what has begun shows what it takes first"),
         (0.5, 0.0, other, False, "busy"),
         (0.5, 0.4, other, True, "room again"),
         (60.0, 60.0, one, False, "of what was idle long ago"),

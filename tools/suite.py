@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO
 
 CORES = len(os.sched_getaffinity(0))
-WORKERS = 5 * CORES
+WORKERS = 4 * CORES
 """More than cores, because most tests wait: for a broker to come up, for a trial to last as long as it should. One that takes long begins when the cores
 have room for it (tests/room.py)."""
 NEEDS_MUCH = "jvm or server or browser or lab"
