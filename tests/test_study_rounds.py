@@ -183,6 +183,28 @@ def test_a_further_round_goes_through_its_cells_while_trials_cost_less_than_the_
     assert turns_of(outcome, ["a"], left_s) == turns
 
 
+@pytest.mark.parametrize(
+    ("rounds", "left_s", "turns"),
+    # Heating takes 50 s and a trial 10. So many rounds as are expected to decide it, and one to spare if that is there; three at most.
+    [(1, 60.0, 1), (1, 70.0, 2), (1, 1000.0, 2), (2, 70.0, 2), (2, 80.0, 3), (9, 240.0, 3), (9, 80.0, 3)],
+)
+def test_a_start_goes_through_its_cells_as_often_as_decides_a_claim(
+    monkeypatch: pytest.MonkeyPatch, rounds: int, left_s: float, turns: int
+) -> None:
+    monkeypatch.setattr(study_rounds, "round_s", lambda _outcome, _cells: 60.0)
+    monkeypatch.setattr(study_rounds, "share_a_start", lambda _outcome, _cells: True)
+    monkeypatch.setattr(study_rounds, "starts_of", lambda _outcome, _cells: {"one"})
+    cells = [SimpleNamespace(cell=cell, trial_s=5.0, fresh=False) for cell in "ab"]
+    outcome: Any = SimpleNamespace(
+        claims=[claim(part("ab", 3 + rounds))],
+        plan=SimpleNamespace(cells=cells),
+        planned=lambda cell: cell,
+        of=lambda _cell: [],
+        outside=lambda _judged: [],
+    )
+    assert next_round(outcome, left_s) == (["a", "b"], turns)
+
+
 def test_turns_are_for_cells_that_share_a_start() -> None:
     """Between systems a start more is worth more than a turn."""
     outcome: Any = SimpleNamespace(plan=plan())

@@ -35,6 +35,10 @@ def next_round(outcome: StudyOutcome, left_s: float) -> tuple[list[str], int]:
     if taken:
         part = min(prices.parts(taken), key=lambda part: part.order)
         wanted, turns = part.cells, part.turns
+        if part.is_one_start:
+            # What is expected to be enough is not enough half of the time, and a turn costs less than a start.
+            spare_s = left_s - (prices.of(taken) - part.price_s)
+            turns = max(turns, min(turns + 1, turns_of(outcome, wanted, spare_s)))
     else:
         wanted = set[str]()
         for claim in doubtful:
@@ -71,7 +75,9 @@ class _Part:
 
     claims: tuple[_Doubt, ...]
     price_s: float
-    turns: int
+    is_one_start: bool = False
+    """A round of it is one start, which may go through its cells several times."""
+    turns: int = 1
 
     @property
     def cells(self) -> set[str]:
@@ -114,13 +120,13 @@ class _Prices:
         if self._round(wanted)[1] and not lacks and math.isfinite(most):
             turns = min(turns_of(self.outcome, wanted, math.inf), math.ceil(most))
             price_s = math.ceil(most / turns) * turned_s(self.outcome, wanted, turns)
-            return _Part(tuple(claims), price_s, turns)
+            return _Part(tuple(claims), price_s, True, turns)
         price_s, before = 0.0, 0.0
         for rounds in sorted({claim.rounds for claim in claims}):
             cells = frozenset(cell for claim in claims if claim.rounds >= rounds for cell in claim.cells)
             price_s += (rounds - before) * self._round(cells)[0]
             before = rounds
-        return _Part(tuple(claims), price_s, 1)
+        return _Part(tuple(claims), price_s)
 
     def _round(self, cells: frozenset[str]) -> tuple[float, bool]:
         if cells not in self.known:
