@@ -18,7 +18,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import NoReturn
 
@@ -107,8 +109,11 @@ def of_crates() -> dict[str, Begin]:
     def asked(what: str) -> list[str]:
         environment = {**os.environ, "FUZZ_TARGET": what}
         done = subprocess.run(
-            [PROGRAM], cwd=FUZZ, env=environment, stdout=subprocess.PIPE, text=True, check=True
+            [PROGRAM], cwd=FUZZ, env=environment, capture_output=True, text=True, check=False
         )
+        if done.returncode != 0:
+            print(done.stderr, end="", file=sys.stderr)
+            sys.exit(1)
         return done.stdout.split()
 
     def one(name: str) -> Begin:
@@ -128,7 +133,9 @@ def of_the_lab() -> dict[str, Begin]:
     def one(target: lab.Target) -> Begin:
         return lambda arguments: lab.fuzz(target, [sys.argv[0], f"-rss_limit_mb={LAB_MEMORY_MB}", *arguments])
 
-    targets = lab.instrumented()
+    # Every module that is instrumented is named.
+    with redirect_stderr(StringIO()):
+        targets = lab.instrumented()
     for name, target in targets.items():
         directory = FUZZ / "seeds" / name
         directory.mkdir(parents=True, exist_ok=True)
