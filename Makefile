@@ -105,7 +105,7 @@ format: machine-lint $(VENV)/.tools
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf target fuzz/corpus fuzz/seeds fuzz/artifacts $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf target fuzz/target fuzz/corpus fuzz/seeds fuzz/artifacts $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find python tests benches -name __pycache__ -type d -prune -exec rm -rf {} +
 
 machine-build machine-lint machine-bench machine-test: machine-%:

@@ -29,15 +29,10 @@ FUZZ = ROOT / "fuzz"
 sys.path[:0] = [str(ROOT / "python"), str(FUZZ)]
 
 import lab  # noqa: E402
-from rust_tests import CRATES  # noqa: E402
+from rust_tests import CRATES, built_with  # noqa: E402
 
 PROGRAM = ROOT / "target" / "release" / "gauge-fuzz"
-SETTINGS = tuple(
-    word
-    for crate in (*CRATES, "gauge-fuzz")
-    for setting in ("opt-level=1", "codegen-units=1", "debug-assertions=true")
-    for word in ("--config", f"profile.release.package.{crate}.{setting}")
-)
+SETTINGS = built_with((*CRATES, "gauge-fuzz"), "opt-level=1", "codegen-units=1", "debug-assertions=true")
 """Little optimisation: the build is most of what fuzzing for seconds takes, and three seconds are still hundreds of thousands of inputs."""
 MEMORY_MB, LAB_MEMORY_MB = 1024, 2048
 """The lab's libraries alone take half a gigabyte."""
@@ -168,13 +163,8 @@ def started(name: str, begin: Begin, seconds: int, seed: int) -> tuple[int, Runn
     return process, running
 
 
-def run(targets: Mapping[str, Begin]) -> list[str]:
-    """Runs them, several at once. What is wrong with them."""
-    seconds, seed, jobs = (
-        number("FUZZ_SECONDS", 5),
-        number("FUZZ_SEED", 1),
-        number("FUZZ_JOBS", os.cpu_count() or 1),
-    )
+def run(targets: Mapping[str, Begin], seconds: int, seed: int, jobs: int) -> list[str]:
+    """Runs them, so many at once. What is wrong with them."""
     waiting, running, problems = list(targets.items()), dict[int, Running](), list[str]()
     try:
         while waiting or running:
@@ -199,13 +189,15 @@ def run(targets: Mapping[str, Begin]) -> list[str]:
 
 def main(asked: list[str]) -> int:
     """Runs what was asked for."""
+    seconds, seed = number("FUZZ_SECONDS", 5), number("FUZZ_SEED", 1)
+    jobs = number("FUZZ_JOBS", len(os.sched_getaffinity(0)))
     known = of_crates()
     if not asked or any(name not in known for name in asked):
         known |= of_the_lab()
     for name in asked:
         if name not in known:
             refuse(f"there is no target '{name}': expected one of {' '.join(known)}")
-    problems = run({name: known[name] for name in asked or known})
+    problems = run({name: known[name] for name in asked or known}, seconds, seed, jobs)
     for problem in problems:
         print(f"fuzz: {problem}", file=sys.stderr)
     return int(bool(problems))

@@ -13,17 +13,23 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CRATES = sorted(path.name for path in (ROOT / "crates").iterdir())
-QUICKLY_BUILT = tuple(
-    word
-    for crate in (*CRATES, "kafka-protocol", "proptest", "regex-syntax")
-    for setting in ("opt-level=1", "codegen-units=1")
-    for word in ("--config", f"profile.release.package.{crate}.{setting}")
+
+
+def built_with(crates: Iterable[str], *settings: str) -> tuple[str, ...]:
+    """Arguments of cargo: some crates have other settings than the profile has."""
+    given = (f"profile.release.package.{crate}.{setting}" for crate in crates for setting in settings)
+    return tuple(word for setting in given for word in ("--config", setting))
+
+
+QUICKLY_BUILT = built_with(
+    (*CRATES, "kafka-protocol", "proptest", "regex-syntax"), "opt-level=1", "codegen-units=1"
 )
 """The profile that users run, with less optimisation of what is built for tests alone: that is a third of the CPU of all builds, and the tests take
 a tenth more. What cargo has built for the gauge itself of other packages is used as it is."""

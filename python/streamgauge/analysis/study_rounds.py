@@ -95,8 +95,8 @@ class _Prices:
     """In which time claims are expected to be decided."""
 
     outcome: StudyOutcome
-    known: dict[frozenset[str], tuple[float, bool]] = field(default_factory=dict)
-    """What a round of cells takes, and whether it is one start: there are a thousand ways to put ten claims together."""
+    known: dict[frozenset[str], float] = field(default_factory=dict)
+    """What a round of cells takes: there are a thousand ways to put ten claims together."""
 
     def of(self, claims: Sequence[_Doubt]) -> float:
         """All of them."""
@@ -117,20 +117,20 @@ class _Prices:
         """As many rounds of each claim's cells as it wants; on one start for all of them several at once."""
         wanted = frozenset(cell for claim in claims for cell in claim.cells)
         most, lacks = max(claim.rounds for claim in claims), any(claim.lacks for claim in claims)
-        if self._round(wanted)[1] and not lacks and math.isfinite(most):
+        if share_a_start(self.outcome, wanted) and not lacks and math.isfinite(most):
             turns = min(turns_of(self.outcome, wanted, math.inf), math.ceil(most))
             price_s = math.ceil(most / turns) * turned_s(self.outcome, wanted, turns)
             return _Part(tuple(claims), price_s, True, turns)
         price_s, before = 0.0, 0.0
         for rounds in sorted({claim.rounds for claim in claims}):
             cells = frozenset(cell for claim in claims if claim.rounds >= rounds for cell in claim.cells)
-            price_s += (rounds - before) * self._round(cells)[0]
+            price_s += (rounds - before) * self._round_s(cells)
             before = rounds
         return _Part(tuple(claims), price_s)
 
-    def _round(self, cells: frozenset[str]) -> tuple[float, bool]:
+    def _round_s(self, cells: frozenset[str]) -> float:
         if cells not in self.known:
-            self.known[cells] = round_s(self.outcome, cells), share_a_start(self.outcome, cells)
+            self.known[cells] = round_s(self.outcome, cells)
         return self.known[cells]
 
 
@@ -166,9 +166,8 @@ def starts_of(outcome: StudyOutcome, cells: Collection[str]) -> set[str]:
 
 def share_a_start(outcome: StudyOutcome, cells: Collection[str]) -> bool:
     """Whether a round of these cells is one start of a system that is kept."""
-    planned = with_round(outcome.plan, cells)
-    blocks = {trial.block for trial in planned.trials if trial.round == planned.rounds}
-    return len(blocks) == 1 and not any(cell.fresh for cell in planned.cells if cell.cell in cells)
+    is_fresh = any(cell.fresh for cell in outcome.plan.cells if cell.cell in cells)
+    return not is_fresh and len(starts_of(outcome, cells)) == 1
 
 
 def claims_in_doubt(outcome: StudyOutcome) -> int:
