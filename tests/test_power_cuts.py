@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from itertools import count, islice
@@ -29,7 +31,7 @@ from streamgauge.runner.durability import cuts
 from streamgauge.runner.durability.cuts import CutsAsked, planned
 from streamgauge.runner.durability.run import with_small_segments
 from streamgauge.runner.faults import DRAWN, FaultLeg
-from streamgauge.systems.support.powercut import Disks, lost_file
+from streamgauge.systems.support.powercut import Disks, clean, lost_file
 from streamgauge.vocabulary.choices import SURVIVORS, Survivors
 from streamgauge.vocabulary.errors import SystemFailure
 
@@ -53,6 +55,24 @@ def test_torn_blocks_are_of_the_size_that_was_chosen() -> None:
     assert [arguments(kind, 1)["block_bytes"] for kind in ("torn-512", "torn-4096")] == [512, 4096]
     names = {arguments("random", seed)["names"] for seed in range(20)}
     assert names == {"all", "none"}
+
+
+def test_directories_for_sockets_go_with_what_killed_labs_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("streamgauge.systems.support.powercut.MOUNTS", Path("/dev/null"))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    Disks(Path("gauge"), tmp_path / "base")
+    (mine,) = tmp_path.iterdir()
+    pattern = mine.name.replace(f"-{os.getpid()}-", "-{}-")
+    for pid, kept in ((ended.pid, ""), (ended.pid, "file"), ("", "")):
+        (tmp_path / pattern.format(pid) / kept).mkdir(parents=True)
+        pattern += "x"
+    clean(Path("gauge"))
+    assert mine.exists()
+    assert len(list(tmp_path.iterdir())) == 3, "what is not empty, or nobody's, stays"
 
 
 def test_a_place_is_an_operation_on_files() -> None:

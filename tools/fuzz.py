@@ -16,6 +16,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr
@@ -184,6 +185,7 @@ def run(targets: Mapping[str, Begin], seconds: int, seed: int, jobs: int) -> lis
     finally:
         for process in running:
             os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
     return problems
 
 
@@ -197,7 +199,10 @@ def main(asked: list[str]) -> int:
     for name in asked:
         if name not in known:
             refuse(f"there is no target '{name}': expected one of {' '.join(known)}")
-    problems = run({name: known[name] for name in asked or known}, seconds, seed, jobs)
+    # libFuzzer ends a target without any of its destructors: what targets keep on disk goes with this.
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
+        tempfile.tempdir = os.environ["TMPDIR"] = scratch
+        problems = run({name: known[name] for name in asked or known}, seconds, seed, jobs)
     for problem in problems:
         print(f"fuzz: {problem}", file=sys.stderr)
     return int(bool(problems))

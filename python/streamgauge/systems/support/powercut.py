@@ -33,6 +33,8 @@ FUSE = Path("/dev/fuse")
 MOUNTS = Path("/proc/self/mounts")
 MARK = "powercut"
 """What its mounts are called in the table of mounts."""
+SOCKETS = "streamgauge-disks-"
+"""What directories with sockets are called, before the process that made them."""
 READY_WITHIN_S = 20.0
 ANSWER_WITHIN_S = 60.0
 STOP_WITHIN_S = 20.0
@@ -189,7 +191,7 @@ class Disks:
         self._base = base
         self._options = tuple(options)
         # Paths of sockets are short, those of runs may not be.
-        self._sockets = Path(tempfile.mkdtemp(prefix="streamgauge-disks-"))
+        self._sockets = Path(tempfile.mkdtemp(prefix=f"{SOCKETS}{os.getpid()}-"))
         self._disks: dict[str, Disk] = {}
         self._faults: dict[str, dict[str, Any]] = {}
         self._cut_ns: dict[str, int] = {}
@@ -335,7 +337,8 @@ def open_disks(gauge: Path, base: Path, options: Sequence[str] = ()) -> Disks:
 
 
 def clean(gauge: Path) -> list[str]:
-    """Unmounts what killed ones left mounted; where. Mounts that are served are left alone by `gauge powercut --clean`."""
+    """Unmounts what killed ones left mounted; where. Mounts that are served are left alone by `gauge powercut --clean`. Directories of sockets of labs that
+    were killed are removed; the sockets have gone with their disks."""
     left = [line.split(" ") for line in MOUNTS.read_text("utf-8", "replace").splitlines()]
     places = [
         fields[1].encode().decode("unicode_escape")
@@ -350,4 +353,9 @@ def clean(gauge: Path) -> list[str]:
                 timeout=CLEAN_WITHIN_S,
                 capture_output=True,
             )
+    for directory in Path(tempfile.gettempdir()).glob(f"{SOCKETS}*-*"):
+        maker = directory.name.removeprefix(SOCKETS).partition("-")[0]
+        if not Path("/proc", maker).exists():
+            with contextlib.suppress(OSError):
+                directory.rmdir()
     return places
