@@ -194,7 +194,7 @@ def test_what_comes_back_every_minute_is_not_asked_of_seconds() -> None:
         for claim in told(study(KESQUE), "quick").claims
         if any(test.figure.startswith("spikes") for test in claim.tests)
     )
-    assert "it takes trials of 1m at least, and at scale quick they have 6s" in plan(KESQUE, "quick").bars(
+    assert "it takes trials of 1m at least, and at scale quick they have 3s" in plan(KESQUE, "quick").bars(
         spikes
     )
     assert plan(KESQUE, "laptop").bars(spikes) == ""
