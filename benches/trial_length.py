@@ -23,7 +23,7 @@ from streamgauge.vocabulary.phases import MEASURE
 
 PARTS = (1.0, 0.75, 0.5, 0.33, 0.2)
 METRICS = ("publish", "end_to_end")
-PERCENTILES = (50.0, 99.0, 99.9, 99.99)
+PERCENTILES = {"p50": 50.0, "p99": 99.0, "p99.9": 99.9, "p99.99": 99.99}
 
 Spread = tuple[str, str, float]
 """Metric, figure, part of the trial."""
@@ -31,7 +31,7 @@ Spread = tuple[str, str, float]
 
 def figures(found: Histogram) -> Iterator[tuple[str, float]]:
     """Those of a trial, or of a part of one, that are known."""
-    named = [("mean", found.mean), *((f"p{of:g}", found.percentile(of)) for of in PERCENTILES)]
+    named = [("mean", found.mean), *((name, found.percentile(of)) for name, of in PERCENTILES.items())]
     return ((name, value) for name, value in named if value)
 
 
@@ -76,7 +76,7 @@ def main() -> None:
     cells = [cell for run in parser.parse_args().runs for cell in of_cells(run).values()]
     print(f"{'of each trial':22}" + "".join(f"{part:8.0%}" for part in PARTS))
     for metric in METRICS:
-        for figure in ("mean", *(f"p{of:g}" for of in PERCENTILES)):
+        for figure in ("mean", *PERCENTILES):
             print(
                 f"{metric + ' ' + figure:22}"
                 + "".join(f"{pooled(cells, (metric, figure, part)):8.3f}" for part in PARTS)
