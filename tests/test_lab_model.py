@@ -234,6 +234,12 @@ def test_the_warm_up_ends_when_the_load_is_steady_unless_it_changes_or_a_time_is
     assert (workload.warmup_s, workload.warmup_auto) == expected
 
 
+def test_a_step_may_begin_where_the_one_before_has_ended(tmp_path: Path) -> None:
+    text = "rate: 1k\nsteps: [{at: 100ms, over: 200ms, rate: 2k}, {at: 300ms, rate: 1k}]\n"
+    (workload,) = read_workloads(write(tmp_path, text))
+    assert [step.at_s for step in workload.steps] == [0.1, 0.3], "0.1 and 0.2 are more than 0.3"
+
+
 def test_an_omb_file_is_read_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "payload").mkdir()
     (tmp_path / "payload" / "payload-1Kb.data").write_bytes(bytes(1024))

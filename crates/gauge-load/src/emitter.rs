@@ -328,7 +328,9 @@ impl Emitter {
             self.template = 0;
         }
         let key = (self.key_count > 0).then(|| match &mut self.skew {
-            None => (sequence % u64::from(self.key_count)) as u32,
+            None => {
+                (sequence % u64::from(self.key_count)) as u32 & !u32::from(mutants::is(Mutant::KeysShared))
+            }
             Some(skew) => skew.keys.draw(&mut skew.random),
         });
         let stamp = Stamp {
@@ -363,7 +365,12 @@ impl Emitter {
         } else {
             (at_ns - self.start_ns).max(0)
         };
-        self.schedule.set_rate(offset_ns, rate_msgs_s);
+        let late_ns = if mutants::is(Mutant::RateSetLate) {
+            10_000_000
+        } else {
+            0
+        };
+        self.schedule.set_rate(offset_ns + late_ns, rate_msgs_s);
     }
 
     /// No message is due at `at_ns` or later.
@@ -373,7 +380,12 @@ impl Emitter {
         } else {
             (at_ns - self.start_ns).max(0)
         };
-        self.schedule.stop_at(offset_ns);
+        let late_ns = if mutants::is(Mutant::StopLate) {
+            5_000_000
+        } else {
+            0
+        };
+        self.schedule.stop_at(offset_ns + late_ns);
     }
 }
 

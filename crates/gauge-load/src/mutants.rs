@@ -54,6 +54,14 @@ pub enum Mutant {
     RetriesNotCounted,
     RequestCountedTwice,
     PhaseBeginsLate,
+    StaggerLost,
+    GapsAlike,
+    RampIsAStep,
+    PauseOutlived,
+    PeakOverlooked,
+    RateSetLate,
+    StopLate,
+    KeysShared,
     CensoredIsLost,
     CensoredIsQuiet,
     UndecidedStaysQuiet,
@@ -110,7 +118,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 95] = [
+pub const ALL: [(Mutant, &str); 103] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -257,6 +265,26 @@ pub const ALL: [(Mutant, &str); 95] = [
         PhaseBeginsLate,
         "a message that is due when a phase begins counts in the one before",
     ),
+    (StaggerLost, "producers that share a rate begin at the same time"),
+    (GapsAlike, "all producers draw the same gaps"),
+    (
+        RampIsAStep,
+        "the rate is that of a ramp's end from its beginning on",
+    ),
+    (
+        PauseOutlived,
+        "a rate that is set while no message is due comes into force when the next one is",
+    ),
+    (
+        PeakOverlooked,
+        "how many messages a rising rate may bring is reckoned by the rate at its beginning",
+    ),
+    (RateSetLate, "a rate that is set comes into force 10 ms too late"),
+    (
+        StopLate,
+        "messages that are due up to 5 ms behind the end of the schedule are sent",
+    ),
+    (KeysShared, "two keys that follow each other are one"),
     (
         CensoredIsLost,
         "what a subscription did not come to counts as lost",

@@ -13,6 +13,8 @@
 
 use std::collections::VecDeque;
 
+use crate::mutants::{self, Mutant};
+
 /// How messages arrive on the schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrival {
@@ -106,7 +108,12 @@ impl Segment {
             if square < 0.0 {
                 return None;
             }
-            2.0 * du / (self.rate + square.sqrt())
+            let mean = self.rate + square.sqrt();
+            if mean == 0.0 {
+                // The rate begins at nothing, and what is due at its beginning is due then.
+                return (self.slope > 0.0).then_some(self.from_ns);
+            }
+            2.0 * du / mean
         };
         // Rounded up: a message is never due before its exact time. Beyond about 290 years there is no time.
         let x = x.ceil();
@@ -129,6 +136,8 @@ pub struct Schedule {
     stop_ns: i64,
     segment: Segment,
     ahead: VecDeque<Segment>,
+    /// Segments that were passed over since a message was taken: the next one lies behind them, unless the rate changes before.
+    passed: VecDeque<Segment>,
     random: fastrand::Rng,
     /// Messages taken.
     taken: u64,
@@ -164,6 +173,9 @@ impl Schedule {
                 "a ramp takes time and ends at a rate"
             );
             segment.slope = (per_ns(ramp.to_msgs_s) - segment.rate) / ramp.over_ns as f64;
+            if mutants::is(Mutant::RampIsAStep) {
+                (segment.rate, segment.slope) = (per_ns(ramp.to_msgs_s), 0.0);
+            }
             let from_u = segment.due_by(ramp.over_ns);
             ahead.push_back(Segment {
                 from_ns: ramp.over_ns,
@@ -177,9 +189,16 @@ impl Schedule {
             stop_ns: spec.stop_ns.unwrap_or(i64::MAX),
             segment,
             ahead,
-            random: fastrand::Rng::with_seed(spec.seed),
+            passed: VecDeque::new(),
+            random: fastrand::Rng::with_seed(match mutants::is(Mutant::GapsAlike) {
+                true => 0,
+                false => spec.seed,
+            }),
             taken: 0,
-            stagger: spec.stagger,
+            stagger: match mutants::is(Mutant::StaggerLost) {
+                true => 0.0,
+                false => spec.stagger,
+            },
             next_u: 0.0,
             next_ns: 0,
         };
@@ -210,6 +229,9 @@ impl Schedule {
     #[inline]
     pub fn take(&mut self) {
         self.taken += 1;
+        if !self.passed.is_empty() {
+            self.passed.clear();
+        }
         if self.arrival != Arrival::Closed {
             self.find_next_u();
             self.find_next_time();
@@ -223,6 +245,12 @@ impl Schedule {
             rate_msgs_s.is_finite() && rate_msgs_s >= 0.0,
             "a rate is finite and not negative"
         );
+        while let Some(passed) = self.passed.pop_back()
+            && !mutants::is(Mutant::PauseOutlived)
+        {
+            self.ahead
+                .push_front(std::mem::replace(&mut self.segment, passed));
+        }
         while self.ahead.back().is_some_and(|segment| segment.from_ns >= at_ns) {
             self.ahead.pop_back();
         }
@@ -279,17 +307,6 @@ impl Schedule {
         self.find_next_time();
     }
 
-    /// The schedule's rate at `t_ns`, in messages per second.
-    pub fn rate_msgs_s(&self, t_ns: i64) -> f64 {
-        let holds = self
-            .ahead
-            .iter()
-            .rev()
-            .find(|segment| segment.from_ns <= t_ns)
-            .unwrap_or(&self.segment);
-        holds.rate_at(t_ns.max(holds.from_ns)) * 1e9
-    }
-
     /// A time before which the message `count` places behind the next one is not due; that very time where gaps are known, an earlier one
     /// where they are drawn or the rate is about to change. `i64::MAX`: it never is.
     pub fn earliest_ns(&self, count: u64) -> i64 {
@@ -309,12 +326,13 @@ impl Schedule {
 
     /// How many messages may be due within so many nanoseconds, wherever they begin; with drawn gaps all but surely no more.
     pub fn most_within(&self, ns: i64) -> u64 {
-        let peak = self
-            .ahead
-            .iter()
-            .chain([&self.segment])
-            .map(|segment| segment.rate)
-            .fold(0.0, f64::max);
+        // A rate that rises is highest where it ends, and another one may have been set before it has come there.
+        let all = || [&self.segment].into_iter().chain(&self.ahead);
+        let ends = all()
+            .zip(all().skip(1))
+            .map(|(one, next)| one.rate_at(next.from_ns));
+        let ends = ends.filter(|_| !mutants::is(Mutant::PeakOverlooked));
+        let peak = all().map(|one| one.rate).chain(ends).fold(0.0, f64::max);
         let mean = peak * ns as f64;
         let most = match self.arrival {
             Arrival::Uniform => mean + 1.0,
@@ -359,7 +377,8 @@ impl Schedule {
                 (None, None) => self.next_ns = i64::MAX,
                 (_, Some(_)) => {
                     if let Some(segment) = self.ahead.pop_front() {
-                        self.segment = segment;
+                        self.passed
+                            .push_back(std::mem::replace(&mut self.segment, segment));
                     }
                     continue;
                 }

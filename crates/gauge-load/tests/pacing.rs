@@ -50,6 +50,65 @@ fn emitter(schedule: ScheduleSpec) -> Emitter {
     emitter
 }
 
+#[test]
+fn a_ramp_from_nothing_is_one() {
+    for stagger in [0.0, 0.25] {
+        let ramp = Some(Ramp {
+            to_msgs_s: 1_000.0,
+            over_ns: 1_000_000_000,
+        });
+        let mut schedule = Schedule::new(&ScheduleSpec {
+            ramp,
+            stagger,
+            ..spec(Arrival::Uniform, 0.0)
+        });
+        for (k, time_ns) in times(&mut schedule, 500).into_iter().enumerate() {
+            let exact_ns = ((k as f64 + stagger) / 500.0).sqrt() * 1e9;
+            assert!(
+                (time_ns as f64 - exact_ns).abs() < 1.01,
+                "{k}: {time_ns} {exact_ns}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_rate_that_is_set_in_a_pause_ends_it() {
+    let changes = [(100_000_000, 0.0), (900_000_000, 1_000.0)];
+    let changes = changes.map(|(at_ns, to_msgs_s)| RateChange {
+        at_ns,
+        to_msgs_s,
+        over_ns: 0,
+    });
+    let mut schedule = Schedule::new(&spec(Arrival::Uniform, 995.0));
+    schedule.plan(&changes);
+    assert_eq!(times(&mut schedule, 100).len(), 100);
+    assert!(
+        schedule.next_ns() > Some(900_000_000),
+        "the next one is due behind the pause"
+    );
+    schedule.set_rate(500_000_000, 1_000.0);
+    // 99.5 were due before the pause.
+    assert_eq!(schedule.next_ns(), Some(500_500_000));
+}
+
+#[test]
+fn a_rate_that_is_set_in_a_ramp_does_not_hide_how_far_it_rises() {
+    let ramp = Some(Ramp {
+        to_msgs_s: 10_000.0,
+        over_ns: 1_000_000_000,
+    });
+    let mut schedule = Schedule::new(&ScheduleSpec {
+        ramp,
+        ..spec(Arrival::Uniform, 1_000.0)
+    });
+    schedule.set_rate(900_000_000, 1_000.0);
+    assert!(
+        schedule.most_within(10_000_000) >= 91,
+        "9,100 msg/s are due just before"
+    );
+}
+
 proptest! {
     /// Message k of a uniform schedule lies within a nanosecond of k gaps, not of the sum of k rounded gaps.
     #[test]

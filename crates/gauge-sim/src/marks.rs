@@ -48,7 +48,9 @@ pub enum Mark {
     Backpressure,
     Joined,
     RateChanged,
+    RatePlanned,
     Left,
+    LeftAlone,
     NoResponders,
     ConsumerLost,
     ConsumerGap,
@@ -130,7 +132,9 @@ const SHARED: &[Mark] = &{
         Backpressure,
         Joined,
         RateChanged,
+        RatePlanned,
         Left,
+        LeftAlone,
         Censored,
     ]
 };

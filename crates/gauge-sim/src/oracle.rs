@@ -4,17 +4,23 @@
 //! paused drops what it reads and reads it again), it knows bounds, and the result must lie within. Everywhere else it must be exact: to the
 //! message, to the nanosecond in sums and extremes, to the histogram's resolution at each rank.
 
+mod departures;
 mod distributions;
 mod intervals;
 mod quiet;
+mod routing;
+mod schedule;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value as Json;
 
+use self::departures::departures;
 use self::distributions::{Expected, Key, Value, add_up, compare, distributions, lay};
 use self::intervals::intervals;
 use self::quiet::quiet;
+use self::routing::{keys, places};
+use self::schedule::schedule;
 use crate::marks::{Mark, Marks};
 use crate::scenario::{Again, Expects, Scenario};
 use crate::truth::{Message, Seen, Truth};
@@ -130,7 +136,10 @@ pub fn judge(case: &Case<'_>, marks: &mut Marks) -> Vec<String> {
     }
     order(case, unacked, marks, &mut told);
     times(case, &mut told);
+    schedule(case, &mut told);
     places(case, unacked, &mut told);
+    keys(case, &mut told);
+    departures(case, marks, &mut told);
     if let Some(((at, _), seen)) = case
         .truth
         .delivered
@@ -238,44 +247,6 @@ fn times(case: &Case<'_>, told: &mut Told) {
                     taken.until_ns
                 )
             });
-        }
-    }
-}
-
-/// Without keys messages go round the partitions: one by one, or batch by batch.
-fn places(case: &Case<'_>, unacked: usize, told: &mut Told) {
-    // What nobody acknowledges may not have come anywhere when the world ends.
-    if !case.is_calm || unacked > 0 || case.scenario.acks == 0 {
-        return;
-    }
-    for (producer, (keys, slots)) in case.scenario.sources().enumerate() {
-        let mut counts = vec![0; slots.len()];
-        // Where each subscription has a copy of its own, one of them tells.
-        let first = case
-            .truth
-            .batches
-            .iter()
-            .filter(|batch| batch.reader.is_none_or(|reader| reader == 0));
-        for batch in first.filter(|batch| slots.contains(&batch.slot)) {
-            let own = batch
-                .messages
-                .iter()
-                .filter(|message| message.producer == producer as u32);
-            counts[batch.slot - slots.start] += own.count();
-        }
-        let (most, least) = counts
-            .iter()
-            .max()
-            .zip(counts.iter().min())
-            .map_or((0, 0), |(most, least)| (*most, *least));
-        let is_even = match keys {
-            "round_robin" => most - least <= 1,
-            // So many are more than a round of full batches.
-            "none" => least > 0 || counts.iter().sum::<usize>() <= slots.len() * case.scenario.batch_msgs(),
-            _ => true,
-        };
-        if !is_even {
-            told.say(|| format!("producer {producer} ({keys}) has sent to its partitions: {counts:?}"));
         }
     }
 }

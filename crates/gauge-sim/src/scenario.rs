@@ -274,13 +274,14 @@ impl Scenario {
         };
         plan.draw(&scenario, rng);
         scenario.draw_steps(rng, rate);
+        scenario.draw_course(rate, &mut Rng::with_seed(seed ^ 0x0005_C4ED));
         plan.draw_the_end(&mut scenario, &mut Rng::with_seed(seed ^ 0x001A_7E00));
         scenario.draw_probed(&mut Rng::with_seed(seed ^ 0x0009_1E70));
         (scenario, plan)
     }
 
-    /// Of each producer how it chooses partitions, and their slots.
-    pub fn sources(&self) -> impl Iterator<Item = (&str, std::ops::Range<usize>)> {
+    /// Of each producer how it chooses partitions, how many keys it has, and its slots.
+    pub fn sources(&self) -> impl Iterator<Item = (&str, u64, std::ops::Range<usize>)> {
         let producers = self.request["producers"]
             .as_array()
             .map_or(&[][..], Vec::as_slice);
@@ -297,6 +298,7 @@ impl Scenario {
             let partitions = own.map_or(0, |(_, partitions)| *partitions);
             (
                 producer["keys"].as_str().unwrap_or_default(),
+                producer["key_count"].as_u64().unwrap_or(0),
                 first..first + partitions,
             )
         })
@@ -349,6 +351,48 @@ impl Scenario {
             self.request["quiet"]["probes"] = json!(true);
             self.probed = Some(Probed::draw(self.load_ns, rng));
         }
+    }
+
+    /// What is planned of the rate, and of its end. It has numbers of its own, too.
+    fn draw_course(&mut self, rate: f64, rng: &mut Rng) {
+        if self.is_closed_loop {
+            return;
+        }
+        // Whole milliseconds, as sums of what was read of a text may be a little more or less.
+        let load_ms = self.load_ns / MS;
+        let share = |rng: &mut Rng, of: &[f64]| (load_ms as f64 * one(rng, of)).round();
+        let seconds = |ms: f64| json!(ms / 1e3);
+        let mut free_from_ms = 0.0;
+        if rng.f64() < 0.15 {
+            // A ramp may begin at nothing, and end there.
+            let from = rate * one(rng, &[0.0, 1.0, 1.0]);
+            let over_ms = share(rng, &[0.1, 0.5, 1.0]);
+            let to = rate * one(rng, &[0.0, 0.3, 2.0]);
+            self.request["schedule"]["rate_msgs_s"] = json!(from);
+            self.request["schedule"]["ramp"] = json!({"to_msgs_s": to, "over_s": seconds(over_ms)});
+            free_from_ms = over_ms + 1.0;
+        }
+        if rng.f64() < 0.15 {
+            let mut changes = Vec::new();
+            for _ in 0..rng.usize(1..4) {
+                let at_ms = free_from_ms + share(rng, &[0.0, 0.03, 0.3]);
+                let over_ms = share(rng, &[0.0, 0.0, 0.02, 0.2]);
+                let to = rate * one(rng, &[0.0, 0.3, 1.0, 3.0]);
+                changes.push(json!({"at_s": seconds(at_ms), "rate_msgs_s": to, "over_s": seconds(over_ms)}));
+                free_from_ms = at_ms + over_ms + 1.0;
+            }
+            self.request["schedule"]["changes"] = json!(changes);
+        }
+        if rng.f64() < 0.15 {
+            let stop_ms = share(rng, &[0.3, 0.9, 1.0]);
+            self.request["schedule"]["stop_s"] = seconds(stop_ms);
+        }
+    }
+
+    /// Whether the rate changes on the way as it was planned.
+    pub fn has_course(&self) -> bool {
+        let schedule = &self.request["schedule"];
+        schedule["ramp"].is_object() || schedule["changes"].is_array()
     }
 
     fn draw_steps(&mut self, rng: &mut Rng, rate: f64) {

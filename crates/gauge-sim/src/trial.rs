@@ -26,6 +26,8 @@ const BEGIN_NS: i64 = 1_000_000_000;
 const START_DELAY_NS: i64 = 20_000_000;
 /// A closed loop ends after so many messages, however fast the world is.
 const MESSAGES_MAX: usize = 12_000;
+/// A change of the rate comes into force so long after it was asked for (docs/worker-api.md).
+const CHANGE_DELAY_NS: i64 = 10_000_000;
 /// How long a drain may take; it is at peace.
 const DRAIN_NS: i64 = 200_000_000_000;
 
@@ -112,7 +114,10 @@ impl Director {
         }
         self.is_finishing = true;
         sim.world.borrow_mut().make_peace();
+        let before_ns = sim.world.borrow().now_ns();
         self.trial.finish(DRAIN_NS, DRAIN_NS)?;
+        let mut world = sim.world.borrow_mut();
+        world.truth.stopped_ns = Some((before_ns, world.now_ns()));
         Ok(i64::MAX)
     }
 
@@ -121,7 +126,12 @@ impl Director {
         match step {
             Step::Rate(rate) => {
                 mark(Mark::RateChanged);
-                self.trial.set_rate(rate)
+                let before_ns = sim.world.borrow().now_ns();
+                self.trial.set_rate(rate)?;
+                let mut world = sim.world.borrow_mut();
+                let from_ns = (before_ns + CHANGE_DELAY_NS, world.now_ns() + CHANGE_DELAY_NS);
+                world.truth.rates.push((from_ns, rate));
+                Ok(())
             }
             Step::Pause(subscription, paused) => {
                 mark(Mark::Paused);
@@ -221,6 +231,9 @@ fn live<S: System>(sim: &Rc<Sim<S>>, scenario: &Rc<Scenario>, expects: Expects) 
         let mut world = sim.world.borrow_mut();
         if scenario.is_closed_loop {
             world.marks.set(Mark::ClosedLoop);
+        }
+        if scenario.has_course() {
+            world.marks.set(Mark::RatePlanned);
         }
         if scenario.acks == 0 {
             world.marks.set(Mark::AcksNone);

@@ -2,9 +2,31 @@
 
 use std::collections::HashMap;
 
+use gauge_load::clock::simulated;
 use gauge_load::stamp::{self, Checked, PROBE_PRODUCER};
 
 use crate::net::Delivery;
+
+/// A message's key as its frame tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Key {
+    /// Frames of this protocol tell none.
+    #[default]
+    Untold,
+    Absent,
+    Number(u32),
+    /// It is none of ours.
+    Odd,
+}
+
+impl Key {
+    /// The key of a frame that may have one.
+    pub fn told(bytes: Option<&[u8]>) -> Key {
+        let Some(bytes) = bytes else { return Key::Absent };
+        let number = std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
+        number.map_or(Key::Odd, Key::Number)
+    }
+}
 
 /// A message as it was found in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +34,7 @@ pub struct Message {
     pub producer: u32,
     pub sequence: u64,
     pub intended_ns: i64,
+    pub key: Key,
 }
 
 impl Message {
@@ -26,6 +49,7 @@ impl Message {
                 producer: stamp.producer,
                 sequence: stamp.sequence,
                 intended_ns: stamp.intended_ns,
+                key: Key::Untold,
             })),
             other => Err(format!("a message was sent whose stamp is {other:?}")),
         }
@@ -104,6 +128,8 @@ pub struct Truth {
     pub acked: HashMap<(u32, u64), Seen>,
     /// How often each message reached a broker.
     pub met: HashMap<(u32, u64), usize>,
+    /// When it reached one first.
+    pub met_ns: HashMap<(u32, u64), i64>,
     /// Requests with messages that came to a node, where the world knows them by their frames.
     pub requests: Option<u64>,
     /// For how long producers had found no room while something was due, all of them together: at the least, and at the most.
@@ -119,6 +145,10 @@ pub struct Truth {
     pub told_ns: HashMap<(usize, usize), i64>,
     /// Per subscription and slot: consumers that the system has closed by itself.
     pub closed: HashMap<(usize, usize), usize>,
+    /// Changes of the rate while the load ran: from when on, at the earliest and at the latest, and the rate of all producers.
+    pub rates: Vec<((i64, i64), f64)>,
+    /// When the load was ended, at the earliest and at the latest.
+    pub stopped_ns: Option<(i64, i64)>,
     /// Whether anything stored was lost again by the system.
     pub has_truncated: bool,
     /// What the client did that no client may do.
@@ -153,8 +183,10 @@ impl Truth {
 
     /// A batch reached a broker, whatever becomes of it.
     pub fn met(&mut self, messages: &[Message]) {
+        let now_ns = simulated::now_ns().unwrap_or(i64::MAX);
         for message in messages {
             let key = (message.producer, message.sequence);
+            self.met_ns.entry(key).or_insert(now_ns);
             *self.met.entry(key).or_default() += 1;
             let known = *self.intended.entry(key).or_insert(message.intended_ns);
             if known != message.intended_ns {

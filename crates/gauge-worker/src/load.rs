@@ -18,6 +18,8 @@ const PHASES_MAX: usize = 1000;
 const CHANGES_MAX: usize = 2000;
 /// Changes of the rate, each counted once for every producer, who all keep them.
 const KEPT_CHANGES_MAX: usize = 1_000_000;
+/// A time may be less than the sum that it should be by so much, as each was rounded by itself.
+const ROUNDED_NS: i64 = 2;
 
 /// The schedule of all producers together.
 ///
@@ -122,12 +124,14 @@ pub fn changes(request: &request::Trial) -> Result<Vec<RateChange>, ApiError> {
     if schedule.arrival == request::Arrival::Closed && !schedule.changes.is_empty() {
         return Err(ApiError::field("schedule.changes", "a closed loop has no rate"));
     }
-    let mut free_from_s = schedule.ramp.as_ref().map_or(0.0, |ramp| ramp.over_s);
+    let mut free_from_ns = schedule.ramp.as_ref().map_or(0, |ramp| ns(ramp.over_s));
     let check = |(at, change): (usize, &request::RateChange)| {
         let path = |field: &str| format!("schedule.changes[{at}].{field}");
         within(&path("at_s"), change.at_s, 0.0, DURATION_S_MAX, "seconds")?;
         within(&path("over_s"), change.over_s, 0.0, DURATION_S_MAX, "seconds")?;
-        if change.at_s < free_from_s {
+        let (at_ns, over_ns) = (ns(change.at_s), ns(change.over_s));
+        if at_ns + ROUNDED_NS < free_from_ns {
+            let free_from_s = free_from_ns as f64 / 1e9;
             return Err(ApiError::field(
                 path("at_s"),
                 format!(
@@ -135,12 +139,13 @@ pub fn changes(request: &request::Trial) -> Result<Vec<RateChange>, ApiError> {
                 ),
             ));
         }
-        free_from_s = change.at_s + change.over_s;
+        let at_ns = at_ns.max(free_from_ns);
+        free_from_ns = at_ns + over_ns;
         let field = path("rate_msgs_s");
         Ok(RateChange {
-            at_ns: ns(change.at_s),
+            at_ns,
             to_msgs_s: within(&field, change.rate_msgs_s, 0.0, RATE_MSGS_S_MAX, "messages/s")?,
-            over_ns: ns(change.over_s),
+            over_ns,
         })
     };
     schedule.changes.iter().enumerate().map(check).collect()

@@ -492,8 +492,12 @@ fn sizes_keys_and_rate_may_vary_and_the_audit_holds() {
         {"id": 0, "topic": "t", "keys": "zipf", "key_count": 100, "zipf_exponent": 1.2},
         {"id": 1, "topic": "t", "keys": "zipf", "key_count": 100, "zipf_exponent": 1.2}
     ]);
-    request["schedule"] = json!({"arrival": "uniform", "rate_msgs_s": 2000.0, "stop_s": 0.8,
-        "changes": [{"at_s": 0.4, "rate_msgs_s": 8000.0}]});
+    // One begins where the one before has ended, although 0.1 and 0.2 are more than 0.3.
+    request["schedule"] = json!({"arrival": "uniform", "rate_msgs_s": 2000.0, "stop_s": 0.8, "changes": [
+        {"at_s": 0.1, "rate_msgs_s": 2000.0, "over_s": 0.2},
+        {"at_s": 0.3, "rate_msgs_s": 2000.0},
+        {"at_s": 0.4, "rate_msgs_s": 8000.0}
+    ]});
     worker.begin(&request);
     worker.sleep_until_s(0.9);
     let result = worker.finish();

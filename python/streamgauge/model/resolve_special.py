@@ -10,6 +10,8 @@ from streamgauge.model.workload_file import Rate, SearchFile, WorkloadFile
 from streamgauge.vocabulary.phases import INTERVAL_S
 from streamgauge.vocabulary.units import format_duration
 
+ROUNDED_S = 1e-9
+"""0.1 and 0.2 are more than 0.3."""
 STEPS_MAX = 2000
 """What a worker takes."""
 FIRST_MSGS_S = 10_000.0
@@ -155,7 +157,7 @@ def _steps(written: WorkloadFile, refuse: Refusals) -> list[RateStep]:
         if step.rate is None or step.rate.msgs_s is None:
             refuse(f"steps[{number}].rate: expected messages per second", "steps")
             continue
-        if step.at < free_from_s:
+        if step.at < free_from_s - ROUNDED_S:
             refuse(
                 f"steps[{number}].at {format_duration(step.at)}: the change before it lasts until "
                 f"{format_duration(free_from_s)}; expected that time or a later one",

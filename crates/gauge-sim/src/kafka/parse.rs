@@ -1,6 +1,6 @@
 //! Reads the record batches that clients send.
 
-use crate::truth::Message;
+use crate::truth::{Key, Message};
 
 /// What a record batch of Kafka says, and its messages. The records must not be compressed.
 #[derive(Debug)]
@@ -40,26 +40,37 @@ pub fn parse(batch: &[u8]) -> Result<Parsed, String> {
         messages: Vec::with_capacity(records as usize),
         bodies: Vec::with_capacity(records as usize),
     };
+    let be64 = |at: usize| i64::from(be32(batch, at).cast_signed()) << 32 | i64::from(be32(batch, at + 4));
+    let (first_ms, mut last_ms) = (be64(27), i64::MIN);
     let mut at = HEADER_BYTES;
     for number in 0..records {
         let length = varint(batch, &mut at)? as usize;
         let end = at + length;
         at += 1;
-        varint(batch, &mut at)?;
+        last_ms = last_ms.max(first_ms + varint(batch, &mut at)?);
         if varint(batch, &mut at)? != i64::from(number) {
             return Err("records of a batch are not numbered through".to_owned());
         }
         let key_bytes = varint(batch, &mut at)?;
-        at += key_bytes.max(0) as usize;
+        let key = usize::try_from(key_bytes).ok();
+        let key = key.and_then(|key_bytes| batch.get(at..at + key_bytes));
+        at += key.map_or(0, <[u8]>::len);
         let body_bytes = varint(batch, &mut at)? as usize;
         let body = batch
             .get(at..at + body_bytes)
             .ok_or("a record ends beyond its batch")?;
         if let Some(message) = Message::read(body)? {
-            parsed.messages.push(message);
+            let key = Key::told(key);
+            parsed.messages.push(Message { key, ..message });
             parsed.bodies.push(at..at + body_bytes);
         }
         at = end;
+    }
+    if be64(35) != last_ms {
+        return Err(format!(
+            "a batch says that its last message is of {}, and it is of {last_ms}",
+            be64(35)
+        ));
     }
     if at != batch.len() {
         return Err("the records of a batch have another length than it says".to_owned());

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::truth::Message;
+use crate::truth::{Key, Message};
 
 /// What a client says.
 #[derive(Debug, PartialEq, Eq)]
@@ -280,13 +280,15 @@ pub fn batch(payload: &[u8], name: &str, sequence: u64, messages: u64) -> Result
         let single = payload
             .get(at + 4..at + 4 + single_bytes)
             .ok_or("a message ends too early")?;
-        let body_bytes = Fields::read(single)?.number(3)? as usize;
+        let single = Fields::read(single)?;
+        let body_bytes = single.number(3)? as usize;
         at += 4 + single_bytes;
         let body = payload
             .get(at..at + body_bytes)
             .ok_or("a message ends too early")?;
         if let Some(message) = Message::read(body)? {
-            parsed.messages.push(message);
+            let key = Key::told(single.bytes(2).ok());
+            parsed.messages.push(Message { key, ..message });
             parsed.heads.push(head);
             parsed.bodies.push(at..at + body_bytes);
         }
