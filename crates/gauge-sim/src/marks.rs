@@ -51,6 +51,7 @@ pub enum Mark {
     RatePlanned,
     Left,
     LeftAlone,
+    Away,
     NoResponders,
     ConsumerLost,
     ConsumerGap,
@@ -135,6 +136,7 @@ const SHARED: &[Mark] = &{
         RatePlanned,
         Left,
         LeftAlone,
+        Away,
         Censored,
     ]
 };

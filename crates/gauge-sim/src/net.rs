@@ -149,6 +149,8 @@ type Due<E> = Reverse<(i64, u64, Event<E>)>;
 /// Everything but who leads the trial.
 pub struct World<S: System> {
     pub rng: Rng,
+    /// When the lane loses its CPU.
+    pub away_rng: Rng,
     pub scenario: Rc<Scenario>,
     pub plan: Plan<S>,
     events: BinaryHeap<Due<S::Event>>,
@@ -185,6 +187,7 @@ impl<S: System> World<S> {
     pub fn new(scenario: Rc<Scenario>, plan: Plan<S>) -> World<S> {
         let mut world = World {
             rng: Rng::with_seed(scenario.seed ^ 0x5_EED0_FA11),
+            away_rng: Rng::with_seed(scenario.seed ^ 0x0A3A_7000),
             events: BinaryHeap::new(),
             next_event: 0,
             sockets: Vec::new(),

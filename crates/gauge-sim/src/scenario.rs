@@ -49,6 +49,8 @@ pub struct Scenario {
     pub(crate) piece_bytes: usize,
     /// A node needs so long for a request at most.
     pub(crate) service_ns: i64,
+    /// In so many of its turns the lane loses its CPU, for so long at most; None: never.
+    pub(crate) away: Option<(f64, i64)>,
     /// What probes see; None: none are asked for.
     pub(crate) probed: Option<Probed>,
 }
@@ -266,6 +268,7 @@ impl Scenario {
             piece_bytes: one(rng, &[0, 0, 7, 100, 5_000]),
             service_ns: one(rng, &[20_000, 300_000, 5_000_000]),
             topics,
+            away: None,
             probed: None,
         };
         let mut plan = Plan {
@@ -275,6 +278,7 @@ impl Scenario {
         plan.draw(&scenario, rng);
         scenario.draw_steps(rng, rate);
         scenario.draw_course(rate, &mut Rng::with_seed(seed ^ 0x0005_C4ED));
+        scenario.draw_away(&mut Rng::with_seed(seed ^ 0x0000_A3A7));
         plan.draw_the_end(&mut scenario, &mut Rng::with_seed(seed ^ 0x001A_7E00));
         scenario.draw_probed(&mut Rng::with_seed(seed ^ 0x0009_1E70));
         (scenario, plan)
@@ -386,6 +390,13 @@ impl Scenario {
         if rng.f64() < 0.15 {
             let stop_ms = share(rng, &[0.3, 0.9, 1.0]);
             self.request["schedule"]["stop_s"] = seconds(stop_ms);
+        }
+    }
+
+    /// It has numbers of its own, too.
+    fn draw_away(&mut self, rng: &mut Rng) {
+        if rng.f64() < 0.1 {
+            self.away = Some((one(rng, &[0.001, 0.02, 0.3]), one(rng, &[1, 4, 30]) * MS));
         }
     }
 

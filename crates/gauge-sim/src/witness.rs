@@ -26,6 +26,9 @@ pub trait Looks {
     /// When the turn began by the lane's reading, which decides to which interval it belongs. Some: a new one begins.
     fn turn(&self, begins_ns: Option<i64>) -> i64;
 
+    /// For how long the lane is without its CPU now.
+    fn away_ns(&self) -> i64;
+
     /// The client did what no client may do.
     fn offend(&self, what: String);
 
@@ -53,6 +56,18 @@ impl<S: System> Looks for Sim<S> {
             world.turn_ns = begins_ns;
         }
         world.turn_ns
+    }
+
+    fn away_ns(&self) -> i64 {
+        let mut world = self.world.borrow_mut();
+        let Some((share, most_ns)) = world.scenario.away else {
+            return 0;
+        };
+        if world.away_rng.f64() >= share {
+            return 0;
+        }
+        world.marks.set(Mark::Away);
+        world.away_rng.i64(0..most_ns)
     }
 
     fn offend(&self, what: String) {
@@ -249,6 +264,12 @@ impl LaneClient for Lane {
 
     fn drive(&mut self, observer: &mut Observer, now_ns: i64) -> Result<bool, ClientError> {
         self.turn(now_ns);
+        let away_ns = self.sim.away_ns();
+        if away_ns > 0
+            && let Some(now_ns) = simulated::now_ns()
+        {
+            simulated::advance_to(now_ns + away_ns);
+        }
         self.client.drive(observer, now_ns)
     }
 

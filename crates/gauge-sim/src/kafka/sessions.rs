@@ -111,6 +111,11 @@ impl World<Cluster> {
         };
         if session.epoch != request.session_epoch {
             self.marks.set(Mark::SessionEpochWrong);
+            if self.plan.is_calm() {
+                let (asked, known) = (request.session_epoch, session.epoch);
+                let what = || format!("a session is asked with epoch {asked}, and has {known}");
+                self.truth.offend(what);
+            }
             return Err(SESSION_EPOCH_WRONG);
         }
         session.epoch += 1;
