@@ -418,7 +418,7 @@ impl<S: System> World<S> {
 
 impl<S: System> Sim<S> {
     /// The next event, if it happens before that time; the clocks are then set to it. Whether there was one.
-    fn step(&self, until_ns: i64) -> bool {
+    pub fn step(&self, until_ns: i64) -> bool {
         let mut world = self.world.borrow_mut();
         let now_ns = world.now_ns();
         match world.events.peek() {

@@ -26,8 +26,8 @@ pub trait Looks {
     /// When the turn began by the lane's reading, which decides to which interval it belongs. Some: a new one begins.
     fn turn(&self, begins_ns: Option<i64>) -> i64;
 
-    /// For how long the lane is without its CPU now.
-    fn away_ns(&self) -> i64;
+    /// Now and then the lane is without its CPU for a while.
+    fn lose_cpu(&self);
 
     /// The client did what no client may do.
     fn offend(&self, what: String);
@@ -58,16 +58,19 @@ impl<S: System> Looks for Sim<S> {
         world.turn_ns
     }
 
-    fn away_ns(&self) -> i64 {
+    fn lose_cpu(&self) {
         let mut world = self.world.borrow_mut();
         let Some((share, most_ns)) = world.scenario.away else {
-            return 0;
+            return;
         };
-        if world.away_rng.f64() >= share {
-            return 0;
+        if world.away_rng.f64() < share {
+            world.marks.set(Mark::Away);
+            let until_ns = world.now_ns() + world.away_rng.i64(0..most_ns);
+            drop(world);
+            while self.step(until_ns) {}
+            let now_ns = self.world.borrow().now_ns();
+            simulated::advance_to(until_ns.max(now_ns));
         }
-        world.marks.set(Mark::Away);
-        world.away_rng.i64(0..most_ns)
     }
 
     fn offend(&self, what: String) {
@@ -264,12 +267,7 @@ impl LaneClient for Lane {
 
     fn drive(&mut self, observer: &mut Observer, now_ns: i64) -> Result<bool, ClientError> {
         self.turn(now_ns);
-        let away_ns = self.sim.away_ns();
-        if away_ns > 0
-            && let Some(now_ns) = simulated::now_ns()
-        {
-            simulated::advance_to(now_ns + away_ns);
-        }
+        self.sim.lose_cpu();
         self.client.drive(observer, now_ns)
     }
 
