@@ -6,6 +6,7 @@
 //! are served together do not differ by their number.
 
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 
 use crate::poller::EVENTS_MAX;
 use crate::{Poller, Ready};
@@ -82,7 +83,10 @@ impl Turns {
         if slept {
             self.told_ns = now_ns;
         }
-        let since_ns = self.told_ns;
+        let since_ns = match mutants::is(Mutant::AwakeForgotten) {
+            true => now_ns,
+            false => self.told_ns,
+        };
         if self.ready.len() < EVENTS_MAX {
             self.told_ns = now_ns;
         }

@@ -62,6 +62,7 @@ pub enum Mutant {
     RateSetLate,
     StopLate,
     KeysShared,
+    AwakeForgotten,
     CensoredIsLost,
     CensoredIsQuiet,
     UndecidedStaysQuiet,
@@ -118,7 +119,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 103] = [
+pub const ALL: [(Mutant, &str); 104] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -285,6 +286,10 @@ pub const ALL: [(Mutant, &str); 103] = [
         "messages that are due up to 5 ms behind the end of the schedule are sent",
     ),
     (KeysShared, "two keys that follow each other are one"),
+    (
+        AwakeForgotten,
+        "what came while the lane was awake and busy is told to have come when it looked",
+    ),
     (
         CensoredIsLost,
         "what a subscription did not come to counts as lost",
