@@ -331,7 +331,6 @@ impl Schedule {
         let ends = all()
             .zip(all().skip(1))
             .map(|(one, next)| one.rate_at(next.from_ns));
-        let ends = ends.filter(|_| !mutants::is(Mutant::PeakOverlooked));
         let peak = all().map(|one| one.rate).chain(ends).fold(0.0, f64::max);
         let mean = peak * ns as f64;
         let most = match self.arrival {

@@ -129,6 +129,14 @@ pub enum Again {
 }
 
 pub const MS: i64 = 1_000_000;
+/// One of so many worlds has a load that changes as planned, and one a lane that loses its CPU. The others come to what they come to without, and so do the first
+/// ones, which show at once what is wrong with a client whose bytes nobody can read.
+const EVERY: u64 = 9;
+const FIRST: u64 = 60;
+
+fn is_one_of(seed: u64, rest: u64) -> bool {
+    seed >= FIRST && seed % EVERY == rest
+}
 /// So many fit on a board until somebody reads them.
 const WINDOWS_MAX: usize = 500;
 
@@ -359,7 +367,7 @@ impl Scenario {
 
     /// What is planned of the rate, and of its end. It has numbers of its own, too.
     fn draw_course(&mut self, rate: f64, rng: &mut Rng) {
-        if self.is_closed_loop {
+        if self.is_closed_loop || !is_one_of(self.seed, 7) {
             return;
         }
         // Whole milliseconds, as sums of what was read of a text may be a little more or less.
@@ -367,7 +375,7 @@ impl Scenario {
         let share = |rng: &mut Rng, of: &[f64]| (load_ms as f64 * one(rng, of)).round();
         let seconds = |ms: f64| json!(ms / 1e3);
         let mut free_from_ms = 0.0;
-        if rng.f64() < 0.15 {
+        if rng.bool() {
             // A ramp may begin at nothing, and end there.
             let from = rate * one(rng, &[0.0, 1.0, 1.0]);
             let over_ms = share(rng, &[0.1, 0.5, 1.0]);
@@ -376,7 +384,7 @@ impl Scenario {
             self.request["schedule"]["ramp"] = json!({"to_msgs_s": to, "over_s": seconds(over_ms)});
             free_from_ms = over_ms + 1.0;
         }
-        if rng.f64() < 0.15 {
+        if rng.f64() < 0.6 {
             let mut changes = Vec::new();
             for _ in 0..rng.usize(1..4) {
                 let at_ms = free_from_ms + share(rng, &[0.0, 0.03, 0.3]);
@@ -387,15 +395,20 @@ impl Scenario {
             }
             self.request["schedule"]["changes"] = json!(changes);
         }
-        if rng.f64() < 0.15 {
-            let stop_ms = share(rng, &[0.3, 0.9, 1.0]);
+        if rng.f64() < 0.3 {
+            let stop_ms = share(rng, &[0.7, 0.9, 1.0]);
             self.request["schedule"]["stop_s"] = seconds(stop_ms);
+        }
+        if rng.bool() {
+            let at_ns = rng.i64(20 * MS..self.load_ns * 8 / 10);
+            self.steps.push((at_ns, Step::Rate(rate * one(rng, &[0.3, 2.0]))));
+            self.steps.sort_by_key(|(at_ns, _)| *at_ns);
         }
     }
 
     /// It has numbers of its own, too.
     fn draw_away(&mut self, rng: &mut Rng) {
-        if rng.f64() < 0.1 {
+        if is_one_of(self.seed, 2) {
             self.away = Some((one(rng, &[0.001, 0.02, 0.3]), one(rng, &[1, 4, 30]) * MS));
         }
     }
