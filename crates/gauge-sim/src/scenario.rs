@@ -413,6 +413,15 @@ impl Scenario {
         }
     }
 
+    /// The rates to which it is planned to change on the way.
+    pub fn planned_rates(&self) -> impl Iterator<Item = f64> {
+        let schedule = &self.request["schedule"];
+        let changes = schedule["changes"].as_array().into_iter().flatten();
+        let planned = changes.map(|change| &change["rate_msgs_s"]);
+        let planned = planned.chain([&schedule["ramp"]["to_msgs_s"]]);
+        planned.filter_map(Value::as_f64)
+    }
+
     /// Whether the rate changes on the way as it was planned.
     pub fn has_course(&self) -> bool {
         let schedule = &self.request["schedule"];

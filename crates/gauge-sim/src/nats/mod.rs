@@ -172,7 +172,10 @@ impl System for Cluster {
         // Who has given a message up does not care for its answer any more; so that the world knows which were given up, answers then come on the
         // connection of their question or not at all.
         plan.settings.answers_wander = scenario.retry_for_ns >= 60_000_000_000;
-        plan.settings.follow_ns = plan.settings.follow_ns.min(carried_follow_ns(scenario));
+        plan.settings.follow_ns = plan
+            .settings
+            .follow_ns
+            .min(carried_follow_ns(scenario, plan.settings.window_msgs));
         scenario.request["system"]["options"] = json!({
             "ack_policy": plan.settings.ack_policy,
             "window_msgs": plan.settings.window_msgs,
@@ -284,7 +287,7 @@ impl System for Cluster {
 
 /// The slowest followers with which the load comes to its end in time: what is under way while they follow bounds the rate, and slower ones would be
 /// a reason to give messages up that has nothing to do with what the client does.
-fn carried_follow_ns(scenario: &Scenario) -> i64 {
+fn carried_follow_ns(scenario: &Scenario, window_msgs: u32) -> i64 {
     const CARRIED_WITHIN_S: f64 = 80.0;
     let number = |value: &serde_json::Value| value.as_f64();
     let request = &scenario.request;
@@ -295,14 +298,16 @@ fn carried_follow_ns(scenario: &Scenario) -> i64 {
     ) else {
         return i64::MAX; // A closed loop waits for its answers.
     };
-    let under_way = f64::from(scenario.in_flight) * (batch_bytes / size_bytes).max(1.0);
+    let chunks_msgs = f64::from(scenario.in_flight) * (batch_bytes / size_bytes).max(1.0);
+    let under_way = chunks_msgs.min(f64::from(window_msgs));
     // The rate may be doubled on the way, and the load goes on while the supervisor is away.
     let away = scenario.steps.iter().map(|(_, step)| match step {
         Step::Stall(for_ns) => *for_ns,
         _ => 0,
     });
     let load_ns = scenario.load_ns + away.sum::<i64>();
-    let messages = rate * 2.0 * load_ns as f64 / 1e9;
+    let peak = scenario.planned_rates().fold(rate, f64::max);
+    let messages = peak * 2.0 * load_ns as f64 / 1e9;
     (CARRIED_WITHIN_S * 1e9 * under_way / messages) as i64
 }
 
