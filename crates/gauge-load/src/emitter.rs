@@ -358,34 +358,33 @@ impl Emitter {
         Some(from_ns)
     }
 
+    /// A time on the schedule's axis: its beginning for one before it, and where it has not begun.
+    fn offset_ns(&self, at_ns: i64) -> i64 {
+        match self.start_ns {
+            i64::MAX => 0,
+            start_ns => (at_ns - start_ns).max(0),
+        }
+    }
+
     /// From `at_ns` on the rate is `rate_msgs_s`.
     pub fn set_rate(&mut self, at_ns: i64, rate_msgs_s: f64) {
-        let offset_ns = if self.start_ns == i64::MAX {
-            0
-        } else {
-            (at_ns - self.start_ns).max(0)
-        };
         let late_ns = if mutants::is(Mutant::RateSetLate) {
             10_000_000
         } else {
             0
         };
-        self.schedule.set_rate(offset_ns + late_ns, rate_msgs_s);
+        self.schedule
+            .set_rate(self.offset_ns(at_ns) + late_ns, rate_msgs_s);
     }
 
     /// No message is due at `at_ns` or later.
     pub fn stop_at(&mut self, at_ns: i64) {
-        let offset_ns = if self.start_ns == i64::MAX {
-            0
-        } else {
-            (at_ns - self.start_ns).max(0)
-        };
         let late_ns = if mutants::is(Mutant::StopLate) {
             5_000_000
         } else {
             0
         };
-        self.schedule.stop_at(offset_ns + late_ns);
+        self.schedule.stop_at(self.offset_ns(at_ns) + late_ns);
     }
 }
 

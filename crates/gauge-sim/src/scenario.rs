@@ -422,12 +422,6 @@ impl Scenario {
         planned.filter_map(Value::as_f64)
     }
 
-    /// Whether the rate changes on the way as it was planned.
-    pub fn has_course(&self) -> bool {
-        let schedule = &self.request["schedule"];
-        schedule["ramp"].is_object() || schedule["changes"].is_array()
-    }
-
     fn draw_steps(&mut self, rng: &mut Rng, rate: f64) {
         let at = |rng: &mut Rng, load_ns: i64| rng.i64(20 * MS..load_ns * 8 / 10);
         if !self.is_closed_loop && rng.f64() < 0.3 {

@@ -232,7 +232,7 @@ fn live<S: System>(sim: &Rc<Sim<S>>, scenario: &Rc<Scenario>, expects: Expects) 
         if scenario.is_closed_loop {
             world.marks.set(Mark::ClosedLoop);
         }
-        if scenario.has_course() {
+        if scenario.planned_rates().next().is_some() {
             world.marks.set(Mark::RatePlanned);
         }
         if scenario.acks == 0 {

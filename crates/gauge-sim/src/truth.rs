@@ -9,7 +9,7 @@ use crate::net::Delivery;
 
 /// A message's key as its frame tells it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Key {
+pub enum MessageKey {
     /// Frames of this protocol tell none.
     #[default]
     Untold,
@@ -19,12 +19,14 @@ pub enum Key {
     Odd,
 }
 
-impl Key {
+impl MessageKey {
     /// The key of a frame that may have one.
-    pub fn told(bytes: Option<&[u8]>) -> Key {
-        let Some(bytes) = bytes else { return Key::Absent };
+    pub fn told(bytes: Option<&[u8]>) -> MessageKey {
+        let Some(bytes) = bytes else {
+            return MessageKey::Absent;
+        };
         let number = std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
-        number.map_or(Key::Odd, Key::Number)
+        number.map_or(MessageKey::Odd, MessageKey::Number)
     }
 }
 
@@ -34,7 +36,7 @@ pub struct Message {
     pub producer: u32,
     pub sequence: u64,
     pub intended_ns: i64,
-    pub key: Key,
+    pub key: MessageKey,
 }
 
 impl Message {
@@ -49,7 +51,7 @@ impl Message {
                 producer: stamp.producer,
                 sequence: stamp.sequence,
                 intended_ns: stamp.intended_ns,
-                key: Key::Untold,
+                key: MessageKey::Untold,
             })),
             other => Err(format!("a message was sent whose stamp is {other:?}")),
         }

@@ -1,6 +1,6 @@
 //! Reads the record batches that clients send.
 
-use crate::truth::{Key, Message};
+use crate::truth::{Message, MessageKey};
 
 /// What a record batch of Kafka says, and its messages. The records must not be compressed.
 #[derive(Debug)]
@@ -33,15 +33,14 @@ pub fn parse(batch: &[u8]) -> Result<Parsed, String> {
         return Err("a batch has another number of records, or is compressed".to_owned());
     }
     let mut parsed = Parsed {
-        producer_id: i64::from_be_bytes(batch[43..51].try_into().map_err(|_| "short")?),
+        producer_id: be64(batch, 43),
         producer_epoch: i16::from_be_bytes([batch[51], batch[52]]),
         base_sequence: be32(batch, 53).cast_signed(),
         records,
         messages: Vec::with_capacity(records as usize),
         bodies: Vec::with_capacity(records as usize),
     };
-    let be64 = |at: usize| i64::from(be32(batch, at).cast_signed()) << 32 | i64::from(be32(batch, at + 4));
-    let (first_ms, mut last_ms) = (be64(27), i64::MIN);
+    let (first_ms, mut last_ms) = (be64(batch, 27), i64::MIN);
     let mut at = HEADER_BYTES;
     for number in 0..records {
         let length = varint(batch, &mut at)? as usize;
@@ -60,16 +59,16 @@ pub fn parse(batch: &[u8]) -> Result<Parsed, String> {
             .get(at..at + body_bytes)
             .ok_or("a record ends beyond its batch")?;
         if let Some(message) = Message::read(body)? {
-            let key = Key::told(key);
+            let key = MessageKey::told(key);
             parsed.messages.push(Message { key, ..message });
             parsed.bodies.push(at..at + body_bytes);
         }
         at = end;
     }
-    if be64(35) != last_ms {
+    let told_ms = be64(batch, 35);
+    if told_ms != last_ms {
         return Err(format!(
-            "a batch says that its last message is of {}, and it is of {last_ms}",
-            be64(35)
+            "a batch says that its last message is of {told_ms}, and it is of {last_ms}"
         ));
     }
     if at != batch.len() {
@@ -80,6 +79,10 @@ pub fn parse(batch: &[u8]) -> Result<Parsed, String> {
 
 fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn be64(bytes: &[u8], at: usize) -> i64 {
+    i64::from(be32(bytes, at).cast_signed()) << 32 | i64::from(be32(bytes, at + 4))
 }
 
 fn varint(bytes: &[u8], at: &mut usize) -> Result<i64, String> {

@@ -6,7 +6,7 @@ use super::parse::{self, Operation};
 use super::{Cluster, Event, Proposal, Refusal, Stored};
 use crate::marks::Mark;
 use crate::net::{self, Stage, Told, World};
-use crate::truth::{Key, Message};
+use crate::truth::{Message, MessageKey};
 
 /// Whether a subscription's subject, whose last token may be `*`, takes this subject.
 fn takes(subscription: &str, subject: &str) -> bool {
@@ -194,7 +194,7 @@ impl World<Cluster> {
                 return;
             }
         };
-        let key = Key::told(parse::header(headers, "Key").map(str::as_bytes));
+        let key = MessageKey::told(parse::header(headers, "Key").map(str::as_bytes));
         let message = message.map(|message| Message { key, ..message });
         if let Some(message) = message {
             self.truth.met(&[message]);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Case, Told};
-use crate::truth::Key;
+use crate::truth::MessageKey;
 
 /// Without keys messages go round the partitions: one by one, or batch by batch.
 pub(super) fn places(case: &Case<'_>, unacked: usize, told: &mut Told) {
@@ -54,12 +54,14 @@ pub(super) fn keys(case: &Case<'_>, told: &mut Told) {
             };
             let in_turn = message.sequence % (*key_count).max(1);
             let (is_so, number) = match (*kind, message.key) {
-                ("keyed", Key::Untold) => (true, Some(in_turn)),
-                ("keyed", Key::Number(number)) => (u64::from(number) == in_turn, Some(in_turn)),
-                ("zipf", Key::Untold) => (true, None),
-                ("zipf", Key::Number(number)) => (u64::from(number) < *key_count, Some(u64::from(number))),
+                ("keyed", MessageKey::Untold) => (true, Some(in_turn)),
+                ("keyed", MessageKey::Number(number)) => (u64::from(number) == in_turn, Some(in_turn)),
+                ("zipf", MessageKey::Untold) => (true, None),
+                ("zipf", MessageKey::Number(number)) => {
+                    (u64::from(number) < *key_count, Some(u64::from(number)))
+                }
                 ("keyed" | "zipf", _) => (false, None),
-                (_, key) => (matches!(key, Key::Untold | Key::Absent), None),
+                (_, key) => (matches!(key, MessageKey::Untold | MessageKey::Absent), None),
             };
             if !is_so {
                 told.say(|| {

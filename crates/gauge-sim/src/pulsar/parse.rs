@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::truth::{Key, Message};
+use crate::truth::{Message, MessageKey};
 
 /// What a client says.
 #[derive(Debug, PartialEq, Eq)]
@@ -287,7 +287,7 @@ pub fn batch(payload: &[u8], name: &str, sequence: u64, messages: u64) -> Result
             .get(at..at + body_bytes)
             .ok_or("a message ends too early")?;
         if let Some(message) = Message::read(body)? {
-            let key = Key::told(single.bytes(2).ok());
+            let key = MessageKey::told(single.bytes(2).ok());
             parsed.messages.push(Message { key, ..message });
             parsed.heads.push(head);
             parsed.bodies.push(at..at + body_bytes);
