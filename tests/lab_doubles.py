@@ -3,13 +3,14 @@ killed, stopped and left behind."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +29,7 @@ from streamgauge.systems.base import (
     SystemProcess,
     TopicPlan,
 )
+from streamgauge.systems.support import processes
 from streamgauge.systems.support.certificates import Certificates, for_nodes, forget, security_of
 from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
@@ -44,9 +46,16 @@ while True:
 """
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+@contextlib.contextmanager
+def held_ports(count: int) -> Iterator[list[int]]:
+    """Ports that no other test is given meanwhile, while a server that takes over old ports (SO_REUSEADDR, as all do) can listen on them."""
+    with contextlib.ExitStack() as held:
+        ports = processes.free_ports(count)
+        for port in ports:
+            holder = held.enter_context(socket.socket())
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind(("127.0.0.1", port))
+        yield ports
 
 
 def await_port(log: Path, within_s: float = 60.0) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 import ansible_support
 import pytest
 from ansible_support import ANSIBLE
+from lab_doubles import held_ports
 from lab_support import lab, result
 from ruamel.yaml import YAML
 from streamgauge.systems.kafka.system import Kafka
@@ -81,22 +82,18 @@ class Site:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=directory)
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody has."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 @pytest.fixture
-def site(tmp_path: Path, playbook: Path) -> Site:
+def site(tmp_path: Path, playbook: Path) -> Iterator[Site]:
     """A machine that is broker and load machine at once."""
     names = ("kafka_port", "kafka_controller_port", "zookeeper_port", "pulsar_port", "pulsar_web_port",
              "pulsar_bookie_port", "pulsar_bookie_http_port", "worker_port", "agent_port", "rabbitmq_port", "rabbitmq_epmd_port",
              "rabbitmq_between_port")  # fmt: skip
-    ports = dict(zip(names, free_ports(len(names)), strict=True))
+    # Roles go through for a minute and more before the first server starts.
+    with held_ports(len(names)) as ports:
+        yield _site(tmp_path, playbook, dict(zip(names, ports, strict=True)))
+
+
+def _site(tmp_path: Path, playbook: Path, ports: dict[str, int]) -> Site:
     root = tmp_path / "root"
     (root / "etc").mkdir(parents=True)
     (tmp_path / "inventory.ini").write_text(f"[brokers]\n{HOST}\n[load]\none\n", "utf-8")

@@ -17,7 +17,7 @@ from pathlib import Path
 import lab_support
 import pytest
 from docs_pages import ROOT, Block, blocks, commands, guides
-from lab_doubles import free_port
+from streamgauge.systems.support import processes
 
 RUN = [page for page in guides() if any(block.is_run for block in blocks(page))]
 TOO_BUSY = "0,1"
@@ -88,7 +88,7 @@ class Reader:
 
     def _leave_running(self, text: str, block: Block) -> None:
         address = block.options["background"]
-        moved = f"127.0.0.1:{free_port()}"
+        moved = f"127.0.0.1:{processes.free_ports(1)[0]}"
         self._moved[address] = moved
         ((program, *arguments),) = commands(text.replace(address, moved))
         process = self._stack.enter_context(self._start(program, arguments, block))

@@ -32,6 +32,7 @@ from streamgauge.fleet.kubernetes import leftovers
 from streamgauge.fleet.kubernetes.api import Cluster
 from streamgauge.fleet.kubernetes.objects import MANAGED_BY
 from streamgauge.fleet.kubernetes.placed import make_identity
+from streamgauge.systems.support import processes
 from streamgauge.vocabulary.gauge_binary import find_gauge
 from test_kubernetes_chart import rendered
 
@@ -81,8 +82,7 @@ def host(cluster: Cluster) -> str:
 @pytest.fixture(scope="module")
 def broker(host: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A reference log on this machine that pods reach."""
-    with socket.create_server((host, 0)) as probe:
-        address = f"{host}:{probe.getsockname()[1]}"
+    address = f"{host}:{processes.free_ports(1)[0]}"
     data = tmp_path_factory.mktemp("log")
     command = [str(find_gauge()), "log", "--listen", address, "--insecure", "--data", str(data / "data")]
     with (data / "out").open("w") as out:

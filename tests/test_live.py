@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import watched_run as watched
-from lab_doubles import free_port
 from sample_run import KAFKA, LOG, workload, write_run
 from streamgauge.cli.optional_value import ANY_PORT, with_address
 from streamgauge.cli.pages import Pages, parse_pages
@@ -23,6 +22,7 @@ from streamgauge.cli.watching import Watching
 from streamgauge.report import charts, live
 from streamgauge.report.answer import answer
 from streamgauge.report.run import read_run
+from streamgauge.systems.support import processes
 from streamgauge.vocabulary.errors import InputError
 from streamgauge.web.access import Access
 
@@ -214,7 +214,7 @@ def test_page_and_metrics_are_served_and_nothing_else(capsys: pytest.CaptureFixt
 
 
 def test_one_address_serves_both(capsys: pytest.CaptureFixture[str]) -> None:
-    port = free_port()
+    port = processes.free_ports(1)[0]
     access = Access("127.0.0.1", port)
     watched_run, at = open_both(capsys, Pages(access, access))
     with watched_run:

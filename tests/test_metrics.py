@@ -17,7 +17,6 @@ import httpx
 import numpy as np
 import pytest
 import watched_run as watched
-from lab_doubles import free_port
 from lab_support import ROOT, lab
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
@@ -25,6 +24,7 @@ from ruamel.yaml import YAML
 from streamgauge.cli.watch_feed import Feed
 from streamgauge.cli.watch_metrics import PHASES, MetricsObserver
 from streamgauge.report.openmetrics import BOUNDS_S, Buckets
+from streamgauge.systems.support import processes
 from streamgauge.vocabulary.gauge_binary import find_gauge
 from streamgauge.vocabulary.histograms import recorded
 from streamgauge.vocabulary.waiting import wait_until
@@ -180,7 +180,7 @@ class Prometheus:
     """A server of its own, with its own directory, that scrapes one address."""
 
     def __init__(self, directory: Path, target: str) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = f"127.0.0.1:{processes.free_ports(1)[0]}"
         configuration = directory / "prometheus.yaml"
         text = (ROOT / "deploy" / "observe" / "prometheus.yaml").read_text("utf-8")
         assert "127.0.0.1:7481" in text
@@ -225,7 +225,7 @@ class Prometheus:
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, dict[str, Any], float]]:
     """A real run of the reference log while Prometheus scrapes it; its result, and when it had ended."""
     directory = tmp_path_factory.mktemp("scraped")
-    port = free_port()
+    port = processes.free_ports(1)[0]
     server = Prometheus(directory, f"127.0.0.1:{port}")
     try:
         assert wait_until(server.ready, READY_WITHIN_S) is None

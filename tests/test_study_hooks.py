@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from lab_doubles import free_port
 from lab_support import lab
 from streamgauge.model.checked_study import parse_study
 from streamgauge.model.hooks_file import read_hooks
@@ -22,6 +21,7 @@ from streamgauge.runner.observer import Observer
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.plan_file import check_ours, read_plan, write_plan
 from streamgauge.systems.registry import systems
+from streamgauge.systems.support import processes
 from streamgauge.vocabulary.errors import InputError
 from streamgauge.vocabulary.gauge_binary import find_gauge
 from test_lab_runs import alive
@@ -229,7 +229,7 @@ def test_a_variant_that_was_not_reconfigured_is_noticed(
         tmp_path,
         "timeout: 30s\n" + "".join(f"{name}: [./hook.sh]\n" for name in ("reconfigure", "start", "stop")),
     )
-    asked = ["--scale", "full", "--connect", f"gauge-log=127.0.0.1:{free_port()}"]
+    asked = ["--scale", "full", "--connect", f"gauge-log=127.0.0.1:{processes.free_ports(1)[0]}"]
     process = lab(
         find_gauge(),
         tmp_path,

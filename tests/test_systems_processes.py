@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from lab_doubles import held_ports
 from streamgauge.systems.support import processes
 from streamgauge.systems.support.guard import identity, kill_group
 from streamgauge.vocabulary.errors import SystemFailure
@@ -214,6 +215,15 @@ def test_free_ports_are_free_distinct_and_no_source_ports() -> None:
     assert len(set(ports)) == 20
     assert all(processes.port_holder(port) is None for port in ports)
     assert all(not low <= port <= high for port in ports)
+
+
+def test_a_held_port_is_given_to_nobody_but_the_server_it_is_held_for() -> None:
+    with held_ports(1) as (port,):
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind((processes.LOOPBACK, port))  # As free_ports looks for one.
+        assert processes.port_holder(port) is None
+        with socket.create_server((processes.LOOPBACK, port)):
+            assert processes.port_holder(port) is not None
 
 
 def test_the_holder_of_a_port_is_named() -> None:
