@@ -80,7 +80,7 @@ impl Turns {
         }
         let now_ns = monotonic_ns();
         let slept = now_ns - before_ns >= SLEPT_NS;
-        if slept {
+        if slept && !mutants::is(Mutant::SleepCountsAsLate) {
             self.told_ns = now_ns;
         }
         let since_ns = match mutants::is(Mutant::AwakeForgotten) {

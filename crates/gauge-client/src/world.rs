@@ -5,6 +5,9 @@ use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
+
+use gauge_load::clock::monotonic_ns;
 
 use crate::{Interest, Ready};
 
@@ -89,6 +92,17 @@ pub(crate) fn wait(poller: PollerId, until_ns: i64, ready: &mut Vec<Ready>) -> i
 pub(crate) fn wake(poller: PollerId) {
     if let Some(network) = network() {
         network.wake(poller);
+    }
+}
+
+/// Sleeps. In a world time passes meanwhile, as it does there.
+pub fn sleep(for_ns: i64) {
+    match network() {
+        None => std::thread::sleep(Duration::from_nanos(for_ns.max(0).unsigned_abs())),
+        Some(network) => {
+            let nothing = network.poller();
+            network.wait(nothing, monotonic_ns() + for_ns, &mut Vec::new());
+        }
     }
 }
 

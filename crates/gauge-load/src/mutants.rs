@@ -40,6 +40,11 @@ pub enum Mutant {
     DamageNotCounted,
     IntervalCutLate,
     JoinNotMarked,
+    TotalsOfSome,
+    BacklogOfSent,
+    WindowNotTold,
+    CensoredCountsAsFailed,
+    GaveUpForgotten,
     PhaseOfAck,
     OmissionCoordinated,
     UnackedNotCounted,
@@ -62,6 +67,7 @@ pub enum Mutant {
     StopLate,
     KeysShared,
     AwakeForgotten,
+    SleepCountsAsLate,
     CensoredIsLost,
     CensoredIsQuiet,
     UndecidedStaysQuiet,
@@ -118,7 +124,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 103] = [
+pub const ALL: [(Mutant, &str); 109] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -218,6 +224,23 @@ pub const ALL: [(Mutant, &str); 103] = [
         "an interval ends after the turn that is beyond it",
     ),
     (JoinNotMarked, "intervals that are told together are not marked"),
+    (TotalsOfSome, "every other interval is missing in the totals"),
+    (
+        BacklogOfSent,
+        "what a subscription has not read yet is reckoned from what was sent, not from what was acknowledged",
+    ),
+    (
+        WindowNotTold,
+        "a window that begins within the first 5 ms of an interval is told in none",
+    ),
+    (
+        CensoredCountsAsFailed,
+        "a message that had no end when the trial was given up counts as failed",
+    ),
+    (
+        GaveUpForgotten,
+        "books do not tell that a subscription had not come to its end",
+    ),
     (
         PhaseOfAck,
         "a latency is booked in the phase in which the acknowledgement came",
@@ -281,6 +304,10 @@ pub const ALL: [(Mutant, &str); 103] = [
         "messages that are due up to 5 ms behind the end of the schedule are sent",
     ),
     (KeysShared, "two keys that follow each other are one"),
+    (
+        SleepCountsAsLate,
+        "what comes while the lane sleeps counts as read late from the beginning of its sleep on",
+    ),
     (
         AwakeForgotten,
         "what came while the lane was awake and busy is told to have come when it looked",

@@ -421,7 +421,11 @@ impl Observer {
             watch.ended(ledger.runs());
         }
         if let Some(book) = self.book(ledger.producer()) {
-            book.censored += u64::from(ledger.messages());
+            if mutants::is(Mutant::CensoredCountsAsFailed) {
+                book.failed += u64::from(ledger.messages());
+            } else {
+                book.censored += u64::from(ledger.messages());
+            }
             enter_unknown(book, ledger);
         }
         self.unacked(ledger);

@@ -105,6 +105,7 @@ pub enum Mark {
     ControlBatch,
     Expired,
     Censored,
+    GivenUp,
 }
 
 /// Those of every protocol.
@@ -138,6 +139,7 @@ const SHARED: &[Mark] = &{
         LeftAlone,
         Away,
         Censored,
+        GivenUp,
     ]
 };
 

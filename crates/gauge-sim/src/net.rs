@@ -38,6 +38,11 @@ pub fn address(node: usize) -> String {
 /// Nothing takes longer in simulated time.
 const END_NS: i64 = 600_000_000_000;
 
+/// So many sockets are told to be ready at once.
+const READY_MAX: usize = 64;
+/// Whoever waits for so long has slept.
+const SLEPT_NS: i64 = 20_000;
+
 /// What happens at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event<E> {
@@ -118,6 +123,8 @@ pub struct Socket<S: System> {
     come_in_all: u64,
     /// When bytes came that the client has not read yet: how many had then, in all, and when that was.
     comings: VecDeque<(u64, i64)>,
+    /// When whoever waits was told for the last time that there is nothing to read; what is there when it wakes up has just come.
+    empty_ns: i64,
     /// How many bytes were looked at by the wire (for messages without acknowledgements).
     pub up_seen: usize,
     /// Bytes of it get lost on the way.
@@ -318,6 +325,19 @@ impl<S: System> World<S> {
         S::make_peace(self);
     }
 
+    /// Whether the lane may leave, so that it closes what it uses: once the load has ended.
+    fn may_end(&self) -> bool {
+        self.is_at_peace || self.truth.stopped_ns.is_some()
+    }
+
+    /// The probes tell what they know by now.
+    pub fn look_at_probes(&mut self) {
+        let (now_ns, is_at_peace) = (self.now_ns(), self.is_at_peace);
+        if let Some(probes) = &mut self.probes {
+            probes.look(now_ns, is_at_peace);
+        }
+    }
+
     /// All connections of a node break.
     pub fn cut(&mut self, node: usize) {
         for at in 0..self.sockets.len() {
@@ -405,12 +425,30 @@ impl<S: System> World<S> {
             // A kernel wakes whoever waits for room when a third of it is free, not for every byte.
             let has_room = (socket.up.len() - socket.up_come) * 3 <= self.scenario.room_bytes * 2;
             let writable = socket.interest == Interest::ReadWrite && (is_broken || has_room);
-            if (readable || writable) && ready.len() < 64 {
+            if (readable || writable) && ready.len() < READY_MAX {
                 ready.push(Ready {
                     token: socket.token,
                     readable,
                     writable,
                 });
+            }
+        }
+    }
+}
+
+impl<S: System> World<S> {
+    /// A look at the sockets is over. Where more are ready than are told at once nobody knows of the others.
+    fn looked(&mut self, poller: PollerId, slept_ns: i64, ready: &[Ready]) {
+        if ready.len() >= READY_MAX {
+            return;
+        }
+        let now_ns = self.now_ns();
+        for socket in self.sockets.iter_mut().filter(|socket| socket.poller == poller) {
+            let is_told = ready
+                .iter()
+                .any(|ready| ready.token == socket.token && ready.readable);
+            if !is_told || slept_ns >= SLEPT_NS {
+                socket.empty_ns = now_ns;
             }
         }
     }

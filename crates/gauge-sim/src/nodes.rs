@@ -337,6 +337,7 @@ impl<S: System> World<S> {
             read_ns: self.now_ns() + self.scenario.reading_ns,
             turn_ns: self.turn_ns,
             come_ns: i64::MAX,
+            empty_ns: i64::MAX,
         }
     }
 

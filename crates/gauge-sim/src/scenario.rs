@@ -35,6 +35,8 @@ pub struct Scenario {
     pub(crate) in_flight: u32,
     pub(crate) is_closed_loop: bool,
     pub(crate) retry_for_ns: i64,
+    /// Whoever leads the trial waits so long for what is under way, while things still go wrong; None: until everything is there, at peace.
+    pub(crate) drain_ns: Option<i64>,
     /// The load lasts so long; the faults are over before.
     pub(crate) load_ns: i64,
     pub(crate) steps: Vec<(i64, Step)>,
@@ -129,13 +131,15 @@ pub enum Again {
 }
 
 pub const MS: i64 = 1_000_000;
-/// One of so many worlds has a load that changes as planned, and one a lane that loses its CPU. The others come to what they come to without, and so do the first
-/// ones, which show at once what is wrong with a client whose bytes nobody can read.
+/// Of so many worlds one has a load that changes as planned, one a lane that loses its CPU, and one a trial that is given up; and of so many, one has books that
+/// others judge. The others come to what they come to without, and so do the first ones, which show at once what is wrong with a client whose bytes nobody can
+/// read.
 const EVERY: u64 = 9;
+const SHARED_EVERY: u64 = 7;
 const FIRST: u64 = 60;
 
-fn is_one_of(seed: u64, rest: u64) -> bool {
-    seed >= FIRST && seed % EVERY == rest
+fn is_one_of(seed: u64, every: u64, rest: u64) -> bool {
+    seed >= FIRST && seed % every == rest
 }
 /// So many fit on a board until somebody reads them.
 const WINDOWS_MAX: usize = 500;
@@ -265,6 +269,7 @@ impl Scenario {
             in_flight,
             is_closed_loop,
             retry_for_ns: retry_for_ms * MS,
+            drain_ns: None,
             load_ns,
             steps: Vec::new(),
             reading_ns: one(rng, &[25, 25, 100, 1_000]),
@@ -287,6 +292,8 @@ impl Scenario {
         scenario.draw_steps(rng, rate);
         scenario.draw_course(rate, &mut Rng::with_seed(seed ^ 0x0005_C4ED));
         scenario.draw_away(&mut Rng::with_seed(seed ^ 0x0000_A3A7));
+        scenario.draw_impatience(&mut Rng::with_seed(seed ^ 0x00D2_A117));
+        scenario.request["shared"] = json!(is_one_of(seed, SHARED_EVERY, 5));
         plan.draw_the_end(&mut scenario, &mut Rng::with_seed(seed ^ 0x001A_7E00));
         scenario.draw_probed(&mut Rng::with_seed(seed ^ 0x0009_1E70));
         (scenario, plan)
@@ -367,7 +374,7 @@ impl Scenario {
 
     /// What is planned of the rate, and of its end. It has numbers of its own, too.
     fn draw_course(&mut self, rate: f64, rng: &mut Rng) {
-        if self.is_closed_loop || !is_one_of(self.seed, 7) {
+        if self.is_closed_loop || !is_one_of(self.seed, EVERY, 7) {
             return;
         }
         // Whole milliseconds, as sums of what was read of a text may be a little more or less.
@@ -408,8 +415,15 @@ impl Scenario {
 
     /// It has numbers of its own, too.
     fn draw_away(&mut self, rng: &mut Rng) {
-        if is_one_of(self.seed, 2) {
+        if is_one_of(self.seed, EVERY, 2) {
             self.away = Some((one(rng, &[0.001, 0.02, 0.3]), one(rng, &[1, 4, 30]) * MS));
+        }
+    }
+
+    /// Most of what is under way then has no end. It has numbers of its own, too.
+    fn draw_impatience(&mut self, rng: &mut Rng) {
+        if is_one_of(self.seed, EVERY, 4) {
+            self.drain_ns = Some(one(rng, &[1, 20, 300]) * MS);
         }
     }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Once};
 
 use gauge_client::world;
 use gauge_load::clock::simulated;
-use gauge_worker::simulation::{Stage, Trial};
-use serde_json::Value;
+use gauge_worker::simulation::{Stage, Trial, judge};
+use serde_json::{Value, json};
 
 use crate::marks::{Mark, Marks};
 use crate::net::{Event, Sim, World};
@@ -113,9 +113,12 @@ impl Director {
             return Ok(self.scenario.load_ns - elapsed_ns);
         }
         self.is_finishing = true;
-        sim.world.borrow_mut().make_peace();
+        if self.scenario.drain_ns.is_none() {
+            sim.world.borrow_mut().make_peace();
+        }
+        let drain_ns = self.scenario.drain_ns.unwrap_or(DRAIN_NS);
         let before_ns = sim.world.borrow().now_ns();
-        self.trial.finish(DRAIN_NS, DRAIN_NS)?;
+        self.trial.finish(drain_ns, DRAIN_NS)?;
         let mut world = sim.world.borrow_mut();
         world.truth.stopped_ns = Some((before_ns, world.now_ns()));
         Ok(i64::MAX)
@@ -212,6 +215,28 @@ pub fn run<S: System>(seed: u64) -> Report {
     }
 }
 
+/// A worker that shares its trial with others tells its books: judged as those of two workers, of which the one sends and the other one receives.
+fn audited(result: &Value) -> Result<Value, String> {
+    let mut result = result.clone();
+    let books = result["books"].take();
+    if books.is_null() {
+        return Ok(result);
+    }
+    let (mut sends, mut receives) = (books.clone(), books);
+    sends["subscriptions"] = json!([]);
+    receives["sent"] = json!([]);
+    for of_sending in [
+        "untaken",
+        "publish_samples",
+        "service_samples",
+        "send_delay_samples",
+    ] {
+        receives[of_sending] = json!(0);
+    }
+    result["audit"] = judge(&json!({"books": [receives, sends]}))?;
+    Ok(result)
+}
+
 fn live<S: System>(sim: &Rc<Sim<S>>, scenario: &Rc<Scenario>, expects: Expects) -> Vec<String> {
     let (trial, lane) = match Trial::new(&scenario.request, &witness::protocol(S::client())) {
         Ok(both) => both,
@@ -258,12 +283,17 @@ fn live<S: System>(sim: &Rc<Sim<S>>, scenario: &Rc<Scenario>, expects: Expects) 
         }
         let now_ns = sim.world.borrow().now_ns();
         simulated::advance_to(now_ns + next_ns.min(10_000_000));
+        sim.world.borrow_mut().look_at_probes();
     }
     if let Some(error) = director.error {
         return vec![error];
     }
     let (Some(result), Some(start_ns)) = (director.result.clone(), director.start_ns) else {
         return vec!["the lane ended, and there is no result".to_owned()];
+    };
+    let result = match audited(&result) {
+        Ok(result) => result,
+        Err(error) => return vec![error],
     };
     let intervals = match director.trial.intervals() {
         Ok(intervals) => intervals,

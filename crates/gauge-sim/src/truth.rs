@@ -86,12 +86,14 @@ pub struct Batch {
     pub is_withheld: bool,
 }
 
-/// When something was read by the client: by its clock, and in which turn of the lane; and since when it was there to be read.
+/// When something was read by the client: by its clock, and in which turn of the lane; since when it was there to be read, and when the lane was told for the last
+/// time that there was nothing to read on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub read_ns: i64,
     pub turn_ns: i64,
     pub come_ns: i64,
+    pub empty_ns: i64,
 }
 
 /// When a message was taken: between two readings of the clock, in a turn of the lane.

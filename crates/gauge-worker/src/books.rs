@@ -13,6 +13,7 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 use gauge_load::audit::{PRODUCERS_MAX, Receipts, SentBook};
+use gauge_load::mutants::{self, Mutant};
 use gauge_load::{Books, RangeSet, SequenceSet};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -222,7 +223,7 @@ pub fn judge(request: Judge) -> Result<Value, ApiError> {
             let Some(name) = names.iter().position(|name| *name == book.name) else {
                 continue;
             };
-            gave_up[name] |= book.gave_up;
+            gave_up[name] |= book.gave_up && !mutants::is(Mutant::GaveUpForgotten);
             samples.end_to_end[name] += book.samples;
             books.end_to_end_samples[name] += book.recorded;
             let path = format!("books[{at}].subscriptions[{number}].sequences");

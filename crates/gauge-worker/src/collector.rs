@@ -146,7 +146,11 @@ impl CountersOut {
                 received_msgs,
                 received_bytes,
                 fetches,
-                backlog_msgs: totals.acked_msgs.saturating_sub(total_msgs),
+                backlog_msgs: if mutants::is(Mutant::BacklogOfSent) {
+                    totals.sent_msgs.saturating_sub(total_msgs)
+                } else {
+                    totals.acked_msgs.saturating_sub(total_msgs)
+                },
             }
         };
         CountersOut {
@@ -395,7 +399,9 @@ impl Collector {
                 lane.waiting.pop_front();
             }
         }
-        self.totals.add(&self.sum.counters);
+        if index % 2 == 0 || !mutants::is(Mutant::TotalsOfSome) {
+            self.totals.add(&self.sum.counters);
+        }
         self.waiting_msgs = waiting_msgs;
         let (latencies, due) = self.encode();
         let disturbance = self.seen.as_ref().map(|seen| {

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 
+use gauge_load::mutants::{self, Mutant};
 use gauge_load::quiet::{NOTHING_DUE_NS, Sample, Spans, Window};
 use serde::Serialize;
 
@@ -273,7 +274,8 @@ impl Disturbance {
         let mut windows = Vec::new();
         let mut begun_ns = i64::MIN;
         while let Some((window, evidence)) = self.windows.pop_front_if(|(window, _)| window.from_ns < to_ns) {
-            if window.from_ns < from_ns {
+            let is_forgotten = mutants::is(Mutant::WindowNotTold) && window.from_ns < from_ns + 5_000_000;
+            if window.from_ns < from_ns || is_forgotten {
                 continue;
             }
             // Where a span begins, and not where one CPU follows the other.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
 
-use gauge_client::{Acks, ClientError, Endpoint, LaneClient, Offer, Patience, Protocol};
+use gauge_client::{Acks, ClientError, Endpoint, LaneClient, Offer, Patience, Protocol, world};
 use gauge_load::clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
 use gauge_load::mutants::{self, Mutant};
 use gauge_load::quiet::Board;
@@ -580,7 +580,7 @@ impl Lane {
     /// Waits until the probes have looked past the last answers, so that they need not count as disturbed.
     fn decide_rest(&mut self, now_ns: i64) {
         while !self.observer.decide_now(now_ns) && monotonic_ns() < now_ns + DECIDE_NS_MAX {
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            world::sleep(1_000_000);
         }
         self.observer.decide_rest();
     }

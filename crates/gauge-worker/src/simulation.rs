@@ -10,6 +10,7 @@ use gauge_load::quiet::{Board, Window};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use crate::books;
 use crate::disturbance::Evidence;
 use crate::handle::{Ask, Begin, Event, Handle, Reply, State};
 use crate::lane::{self, LaneContext};
@@ -69,6 +70,15 @@ impl SimulatedProbes {
         (0..self.board.cpus()).for_each(|seat| self.board.looked(seat, until_ns));
         self.seen.lock().settle(until_ns);
     }
+}
+
+/// The audit of the books of several workers, by a request as of `/v1/judge`.
+///
+/// # Errors
+/// What the API would answer.
+pub fn judge(body: &Value) -> Result<Value, String> {
+    let request = request::parse(&Bytes::from(body.to_string()));
+    request.and_then(books::judge).map_err(|error| error.message)
 }
 
 impl Trial {

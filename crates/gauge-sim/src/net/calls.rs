@@ -53,6 +53,7 @@ impl<S: System> Network for Sim<S> {
             pushed_in_all: 0,
             come_in_all: 0,
             comings: VecDeque::new(),
+            empty_ns: began_ns,
             up_seen: 0,
             is_silent,
             up_pieces: 0,
@@ -85,6 +86,7 @@ impl<S: System> Network for Sim<S> {
         let reading_ns = world.scenario.reading_ns;
         let at = socket as usize;
         let socket = &mut world.sockets[at];
+        let empty_ns = socket.empty_ns;
         match socket.stage {
             Stage::Open => {}
             Stage::Broken | Stage::Refused => return Err(io::ErrorKind::ConnectionReset.into()),
@@ -118,6 +120,7 @@ impl<S: System> Network for Sim<S> {
                 read_ns: now_ns + reading_ns,
                 turn_ns,
                 come_ns,
+                empty_ns,
             };
             match told {
                 Told::Nothing => {}
@@ -195,7 +198,7 @@ impl<S: System> Network for Sim<S> {
         let mut world = self.world.borrow_mut();
         let at = socket as usize;
         if world.sockets[at].stage == Stage::Open {
-            if world.plan.is_calm() && !world.is_at_peace && S::is_in_use(&world, at) {
+            if world.plan.is_calm() && !world.may_end() && S::is_in_use(&world, at) {
                 let (node, lasted_ns) = (
                     world.sockets[at].node,
                     world.now_ns() - world.sockets[at].began_ns,
@@ -262,10 +265,9 @@ impl<S: System> Network for Sim<S> {
                     let late_ns = world.draw(0, late_ns);
                     simulated::advance_to(now_ns + late_ns);
                 }
-                let (now_ns, is_at_peace) = (world.now_ns(), world.is_at_peace);
-                if let Some(probes) = &mut world.probes {
-                    probes.look(now_ns, is_at_peace);
-                }
+                let slept_ns = world.now_ns() - began_ns;
+                world.looked(poller, if has_slept { slept_ns } else { 0 }, ready);
+                world.look_at_probes();
                 return;
             }
             drop(world);

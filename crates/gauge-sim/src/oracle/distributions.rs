@@ -168,18 +168,43 @@ pub(super) fn add_up(case: &Case<'_>, found: &BTreeMap<Key, Found>, told: &mut T
     }
 }
 
-/// Acknowledgements are told to be read no less late than they lay there while the lane was awake.
+/// Acknowledgements are told to be read no less late than they lay there while the lane was awake, and no later than they can have lain there as far as the
+/// lane was told.
 pub(super) fn lay(case: &Case<'_>, found: &BTreeMap<Key, Found>, told: &mut Told) {
     if case.scenario.acks == 0 {
         return;
     }
     let slack_ns = case.scenario.wake_ns + READINGS_NS;
-    let lay_ns = |seen: &Seen| i128::from((seen.read_ns - seen.come_ns.min(seen.read_ns) - slack_ns).max(0));
-    let least_ns: i128 = case.truth.acked.values().map(lay_ns).sum();
+    let since_ns = |seen: &Seen, from_ns: i64| i128::from(seen.read_ns - from_ns.min(seen.read_ns));
+    let lay_ns = |seen: &Seen| (since_ns(seen, seen.come_ns) - i128::from(slack_ns)).max(0);
+    let acked = || case.truth.acked.values();
+    let least_ns: i128 = acked().map(lay_ns).sum();
+    let most_ns: i128 = acked().map(|seen| since_ns(seen, seen.empty_ns)).sum();
     let of_acks = found.iter().filter(|((_, metric, _), _)| *metric == "ack_delay");
     let is_ns: i128 = of_acks.map(|(_, one)| one.sum_ns).sum();
-    if is_ns < least_ns {
-        told.say(|| format!("acknowledgements were read {is_ns} ns late in all, and lay for {least_ns} ns"));
+    if !(least_ns..=most_ns).contains(&is_ns) {
+        told.say(|| {
+            format!(
+                "acknowledgements were read {is_ns} ns late in all, and lay for {least_ns} to {most_ns} ns"
+            )
+        });
+    }
+    for (at, name) in case.scenario.subscriptions.iter().enumerate() {
+        let of = found
+            .iter()
+            .filter(|((_, metric, of), _)| *metric == "receive_delay" && *of == Some(at));
+        let is_ns: i128 = of.map(|(_, one)| one.sum_ns).sum();
+        let delivered = case.truth.delivered.iter().filter(|((of, _), _)| *of == at);
+        let most_ns: i128 = delivered
+            .map(|((_, batch), all)| {
+                let messages = case.truth.batches[*batch].messages.len() as i128;
+                let each = all.iter().map(|seen| since_ns(seen, seen.empty_ns));
+                messages * each.sum::<i128>()
+            })
+            .sum();
+        if is_ns > most_ns {
+            told.say(|| format!("{name} was read {is_ns} ns late in all, and lay for {most_ns} ns at most"));
+        }
     }
 }
 

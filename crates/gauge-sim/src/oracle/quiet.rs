@@ -11,6 +11,7 @@ use serde_json::Value as Json;
 use super::distributions::{Expected, Key, Value, decoded, entries, key_of, name_of, ranks};
 use super::{Bounds, Case, Told};
 use crate::marks::{Mark, Marks};
+use crate::scenario::Away;
 
 /// Sums of seconds that are told one by one are right to so much.
 const ROUNDED_S: f64 = 1e-6;
@@ -171,6 +172,7 @@ pub(super) fn quiet(case: &Case<'_>, expected: &BTreeMap<Key, Expected>, marks: 
         let bounds = Bounds(parts.left_out as i128, most as i128);
         told.check(&format!("{name}, left out"), &Json::from(found.left_out), bounds);
     }
+    due_in_quiet(case, told);
     // Of the others the world does not know each value.
     for (key, found) in &found {
         if found.quiet.0 + found.censored.0 + found.left_out != found.all {
@@ -219,6 +221,29 @@ fn parts(case: &Case<'_>, told: &mut Told) -> BTreeMap<Key, Sums> {
     all
 }
 
+/// Of an interval's messages those which were due in quiet time are the quiet ones and the censored ones.
+fn due_in_quiet(case: &Case<'_>, told: &mut Told) {
+    for (index, interval) in case.intervals.iter().enumerate() {
+        let due = |metric: &str, subscription: Option<&str>| -> usize {
+            let all = interval["latencies"].as_array().into_iter().flatten();
+            let of =
+                all.filter(|one| one["metric"] == metric && one["subscription"].as_str() == subscription);
+            let count = |one: &Json, part: &str| one[part]["count"].as_u64().unwrap_or(0);
+            of.map(|one| count(one, "quiet") + count(one, "censored"))
+                .sum::<u64>() as usize
+        };
+        let disturbance = &interval["disturbance"];
+        let name = |what: &str| format!("{what} in interval {index}");
+        let acked = Bounds::exactly(due("publish", None));
+        told.check(&name("quiet_acked_msgs"), &disturbance["quiet_acked_msgs"], acked);
+        for (at, subscription) in case.scenario.subscriptions.iter().enumerate() {
+            let found = &disturbance["quiet_received_msgs"][at];
+            let received = Bounds::exactly(due("end_to_end", Some(subscription)));
+            told.check(&name("quiet_received_msgs"), found, received);
+        }
+    }
+}
+
 /// How long was quiet, and what was sent then.
 fn times(case: &Case<'_>, spans: &Spans, told: &mut Told) {
     let sum = |key: &str| -> f64 {
@@ -232,6 +257,7 @@ fn times(case: &Case<'_>, spans: &Spans, told: &mut Told) {
         .sum();
     let until_ns = case.start_ns + (lasted_s * 1e9).round() as i64;
     let disturbed_s = spans.within_ns(case.start_ns, until_ns) as f64 / 1e9;
+    windows(case, until_ns, told);
     let slack_s = ROUNDED_S * (case.intervals.len() + 1) as f64;
     for (what, is_s, expected_s) in [
         ("disturbed", sum("disturbed_s"), disturbed_s),
@@ -259,4 +285,47 @@ fn times(case: &Case<'_>, spans: &Spans, told: &mut Told) {
         &Json::from(sum("quiet_sent_msgs") as u64),
         Bounds(least, most),
     );
+}
+
+/// Each window is told once, with its times, as far as there is room; and how often a span begins.
+fn windows(case: &Case<'_>, until_ns: i64, told: &mut Told) {
+    let Some(probed) = &case.scenario.probed else {
+        return;
+    };
+    let seconds = |ns: i64| ns as f64 / 1e9;
+    let drawn: Vec<&Away> = probed
+        .windows
+        .iter()
+        .filter(|away| case.start_ns + away.from_ns < until_ns)
+        .collect();
+    let (mut next, mut begins, mut spans, mut behind_ns) = (0, 0, 0, i64::MIN);
+    for away in &drawn {
+        spans += u64::from(away.from_ns > behind_ns);
+        behind_ns = behind_ns.max(away.recovered_ns);
+    }
+    for interval in case.intervals {
+        let disturbance = &interval["disturbance"];
+        for window in disturbance["windows"].as_array().into_iter().flatten() {
+            let is = |key: &str, ns: i64| {
+                (window[key].as_f64().unwrap_or(f64::NAN) - seconds(ns)).abs() < ROUNDED_S
+            };
+            let is_drawn = |away: &&Away| {
+                is("from_s", away.from_ns) && is("to_s", away.to_ns) && is("recovered_s", away.recovered_ns)
+            };
+            if !drawn.get(next).is_some_and(|away| is_drawn(away)) {
+                told.say(|| format!("window {next} of {} is told as {window}", drawn.len()));
+            }
+            next += 1;
+        }
+        next += disturbance["unlisted"]["windows"].as_u64().unwrap_or(0) as usize;
+        begins += disturbance["attraction"]["begins"].as_u64().unwrap_or(0);
+    }
+    if (next, begins) != (drawn.len(), spans) {
+        told.say(|| {
+            format!(
+                "{next} windows are told in {begins} spans, and there were {} in {spans}",
+                drawn.len()
+            )
+        });
+    }
 }
