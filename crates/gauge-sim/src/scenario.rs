@@ -422,7 +422,7 @@ impl Scenario {
 
     /// Most of what is under way then has no end. It has numbers of its own, too.
     fn draw_impatience(&mut self, rng: &mut Rng) {
-        if is_one_of(self.seed, EVERY, 4) {
+        if is_one_of(self.seed, EVERY, 5) {
             self.drain_ns = Some(one(rng, &[1, 20, 300]) * MS);
         }
     }
