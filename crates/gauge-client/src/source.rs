@@ -128,6 +128,9 @@ pub(crate) trait Source<O = ()> {
     ) -> Result<(), ClientError>;
     fn deadline_ns(&self) -> i64;
     fn abandon(&mut self, shared: &mut Shared<O>, observer: &mut Observer);
+    /// Holds its counts of what is under way and of what waits against that itself, and panics where they differ. Asked after every turn in worlds, and nowhere
+    /// else.
+    fn check(&self);
 }
 
 /// How many of the emitter's next messages fit for sure into the batches that they go to. None: batches do not linger any more, or it is not

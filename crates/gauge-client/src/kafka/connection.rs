@@ -100,7 +100,12 @@ impl<C: Cargo> Connection<C> {
         self.transport.is_open() && self.login.is_none()
     }
 
-    /// Requests that wait, travel, or are being answered.
+    /// What waits, travels, or is being answered.
+    pub fn requests(&self) -> impl Iterator<Item = &Request<C>> {
+        self.requests.iter()
+    }
+
+    /// How many wait, travel, or are being answered.
     pub fn in_flight(&self) -> usize {
         self.requests.len()
     }

@@ -20,7 +20,7 @@ use gauge_load::{Departure, Observer};
 
 use super::batch::{Batch, Opening};
 use super::compress::Compressor;
-use super::connection::{Cargo, Lost};
+use super::connection::{Cargo, Connection, Lost};
 use super::errors::kind;
 use super::link::{Link, NO_LINK};
 use super::record_batch::{self, HEADER_BYTES, RecordSize, Shape};
@@ -348,6 +348,31 @@ impl Producer {
 }
 
 impl Source<Commons> for Producer {
+    fn check(&self) {
+        let mut under_way = vec![0; self.lots.len()];
+        let mut msgs: u64 = 0;
+        let connections = self
+            .outlets
+            .iter()
+            .filter_map(|outlet| outlet.link.connection.as_ref());
+        let requests = connections.flat_map(Connection::requests);
+        for (lot, batch) in requests.flat_map(|request| &request.cargo.batches) {
+            if let Some(batch) = batch {
+                under_way[*lot as usize] += 1;
+                msgs += u64::from(batch.ledger.messages());
+            }
+        }
+        let mut waiting = 0;
+        for (lot, under_way) in self.lots.iter().zip(under_way) {
+            assert_eq!(lot.in_flight, under_way, "batches of a partition under way");
+            waiting += lot.queue.len();
+            let held = lot.queue.iter().chain(&lot.open);
+            msgs += held.map(|batch| u64::from(batch.ledger.messages())).sum::<u64>();
+        }
+        assert_eq!(self.waiting_batches, waiting, "batches that wait");
+        assert_eq!(self.held.msgs, msgs, "messages without an end");
+    }
+
     fn held(&self) -> &Held {
         &self.held
     }

@@ -387,6 +387,16 @@ impl Producer {
 }
 
 impl Source for Producer {
+    fn check(&self) {
+        let on_links: usize = self.routes.links.iter().map(|link| link.in_flight).sum();
+        let of = |partition: &Partition| partition.in_stream + partition.flying.len();
+        let of_partitions: usize = self.partitions.iter().map(of).sum();
+        assert_eq!(on_links, of_partitions, "batches under way");
+        let waiting = self.partitions.iter().flat_map(|partition| &partition.waiting);
+        let waiting_bytes: usize = waiting.map(|batch| batch.held_bytes).sum();
+        assert_eq!(self.held.queued_bytes, waiting_bytes, "bytes that wait");
+    }
+
     fn held(&self) -> &Held {
         &self.held
     }

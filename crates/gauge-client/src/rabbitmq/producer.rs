@@ -356,6 +356,15 @@ fn append_in_frames(
 }
 
 impl Source for Producer {
+    fn check(&self) {
+        let waiting_bytes: usize = self.queue.iter().map(|batch| batch.len()).sum();
+        assert_eq!(self.held.queued_bytes, waiting_bytes, "bytes that wait");
+        if self.is_channel_open {
+            let under_way_bytes = self.unconfirmed.waiting_bytes(self.sent_serial);
+            assert_eq!(self.in_flight_bytes, under_way_bytes, "bytes under way");
+        }
+    }
+
     fn held(&self) -> &Held {
         &self.held
     }

@@ -231,6 +231,17 @@ impl Unconfirmed {
         (kept_bytes, kept)
     }
 
+    /// Bytes of those below a serial number that have no end.
+    pub fn waiting_bytes(&self, below: u64) -> usize {
+        let count = below.saturating_sub(self.first) as usize;
+        let without_end = self
+            .entries
+            .iter()
+            .take(count)
+            .filter(|entry| entry.state != State::Done);
+        without_end.map(|entry| entry.wire_bytes as usize).sum()
+    }
+
     fn wire_bytes_between(&self, from: u64, until: u64) -> usize {
         let range = (from - self.first) as usize..(until - self.first) as usize;
         self.entries

@@ -253,6 +253,21 @@ impl Producer {
 }
 
 impl Source for Producer {
+    fn check(&self) {
+        let queued = self.partitions.iter().flat_map(|partition| &partition.queue);
+        let waiting_bytes: usize = queued.map(|batch| batch.len()).sum();
+        assert_eq!(self.held.queued_bytes, waiting_bytes, "bytes that wait");
+        let open = self
+            .partitions
+            .iter()
+            .filter(|partition| matches!(partition.state, State::Open(_)));
+        let under_way_bytes: usize = open
+            .map(|partition| partition.unconfirmed.waiting_bytes(partition.sent_serial))
+            .sum();
+        let on_links: usize = self.links.iter().map(|(link, _)| link.in_flight_bytes).sum();
+        assert_eq!(on_links, under_way_bytes, "bytes under way");
+    }
+
     fn held(&self) -> &Held {
         &self.held
     }
