@@ -2,7 +2,6 @@
 //! every protocol that brings a [`Source`] and a [`Sink`].
 
 use gauge_load::clock::monotonic_ns;
-use gauge_load::mutants;
 use gauge_load::{Emitter, Observer};
 
 use gauge_load::stamp::{self, Stamp};
@@ -273,11 +272,12 @@ where
             has_work |= self.consumers[at].drive(&mut self.shared, observer, now_ns)?;
         }
         O::drive_after(&mut self.shared, now_ns)?;
-        if mutants::ARE_HERE {
-            self.producers.iter().for_each(Source::check);
-        }
         self.has_work = has_work;
         Ok(has_work)
+    }
+
+    fn check(&self) {
+        self.producers.iter().for_each(Source::check);
     }
 
     fn next_deadline_ns(&self) -> i64 {

@@ -335,6 +335,12 @@ pub trait LaneClient {
     /// Only what makes the trial pointless.
     fn drive(&mut self, observer: &mut Observer, now_ns: i64) -> Result<bool, ClientError>;
 
+    /// Holds its counts of what is under way and of what waits against the messages and batches that it has. Worlds ask after every `drive`; a trial does not.
+    ///
+    /// # Panics
+    /// Where they differ.
+    fn check(&self);
+
     /// When `drive` must be called at the latest although no socket is ready (linger, retries, timeouts, commits); `i64::MAX`: never.
     fn next_deadline_ns(&self) -> i64;
 

@@ -128,8 +128,7 @@ pub(crate) trait Source<O = ()> {
     ) -> Result<(), ClientError>;
     fn deadline_ns(&self) -> i64;
     fn abandon(&mut self, shared: &mut Shared<O>, observer: &mut Observer);
-    /// Holds its counts of what is under way and of what waits against that itself, and panics where they differ. Asked after every turn in worlds, and nowhere
-    /// else.
+    /// See [`LaneClient::check`](crate::LaneClient::check).
     fn check(&self);
 }
 

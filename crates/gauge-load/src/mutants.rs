@@ -520,9 +520,6 @@ thread_local! {
     static ACTIVE: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
 }
 
-/// Whether this build is made to be proven: producers then check their counts after every turn, too.
-pub const ARE_HERE: bool = cfg!(feature = "mutants");
-
 /// Whether this thread runs with that fault.
 #[cfg(feature = "mutants")]
 pub fn is(mutant: Mutant) -> bool {

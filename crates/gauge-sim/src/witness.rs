@@ -268,7 +268,13 @@ impl LaneClient for Lane {
     fn drive(&mut self, observer: &mut Observer, now_ns: i64) -> Result<bool, ClientError> {
         self.turn(now_ns);
         self.sim.lose_cpu();
-        self.client.drive(observer, now_ns)
+        let more = self.client.drive(observer, now_ns)?;
+        self.client.check();
+        Ok(more)
+    }
+
+    fn check(&self) {
+        self.client.check();
     }
 
     fn next_deadline_ns(&self) -> i64 {

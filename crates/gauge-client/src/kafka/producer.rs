@@ -362,14 +362,14 @@ impl Source<Commons> for Producer {
                 msgs += u64::from(batch.ledger.messages());
             }
         }
-        let mut waiting = 0;
+        let mut batches = 0;
         for (lot, under_way) in self.lots.iter().zip(under_way) {
             assert_eq!(lot.in_flight, under_way, "batches of a partition under way");
-            waiting += lot.queue.len();
+            batches += lot.queue.len() + usize::from(lot.open.is_some()) + under_way as usize;
             let held = lot.queue.iter().chain(&lot.open);
             msgs += held.map(|batch| u64::from(batch.ledger.messages())).sum::<u64>();
         }
-        assert_eq!(self.waiting_batches, waiting, "batches that wait");
+        assert_eq!(self.waiting_batches, batches, "batches without an end");
         assert_eq!(self.held.msgs, msgs, "messages without an end");
     }
 

@@ -367,6 +367,8 @@ impl LaneClient for FakeLane {
         Ok(false)
     }
 
+    fn check(&self) {}
+
     fn next_deadline_ns(&self) -> i64 {
         // A memory has no sockets, so the lane looks again every millisecond.
         monotonic_ns() + 1_000_000

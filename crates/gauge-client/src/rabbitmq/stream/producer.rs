@@ -257,13 +257,15 @@ impl Source for Producer {
         let queued = self.partitions.iter().flat_map(|partition| &partition.queue);
         let waiting_bytes: usize = queued.map(|batch| batch.len()).sum();
         assert_eq!(self.held.queued_bytes, waiting_bytes, "bytes that wait");
-        let open = self
-            .partitions
-            .iter()
-            .filter(|partition| matches!(partition.state, State::Open(_)));
-        let under_way_bytes: usize = open
-            .map(|partition| partition.unconfirmed.waiting_bytes(partition.sent_serial))
-            .sum();
+        let under_way_bytes = |partition: &Partition| match partition.state {
+            State::Open(_) => {
+                let waits = partition.queue.front().or(partition.open.as_ref());
+                let from = waits.map_or(partition.unconfirmed.next(), |batch| batch.first_serial);
+                partition.unconfirmed.waiting_bytes(from)
+            }
+            _ => 0,
+        };
+        let under_way_bytes: usize = self.partitions.iter().map(under_way_bytes).sum();
         let on_links: usize = self.links.iter().map(|(link, _)| link.in_flight_bytes).sum();
         assert_eq!(on_links, under_way_bytes, "bytes under way");
     }
