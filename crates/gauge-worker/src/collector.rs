@@ -399,7 +399,7 @@ impl Collector {
                 lane.waiting.pop_front();
             }
         }
-        if index % 2 == 0 || !mutants::is(Mutant::TotalsOfSome) {
+        if index.is_multiple_of(2) || !mutants::is(Mutant::TotalsOfSome) {
             self.totals.add(&self.sum.counters);
         }
         self.waiting_msgs = waiting_msgs;

@@ -392,6 +392,11 @@ impl Source for Producer {
         let of = |partition: &Partition| partition.in_stream + partition.flying.len();
         let of_partitions: usize = self.partitions.iter().map(of).sum();
         assert_eq!(on_links, of_partitions, "batches under way");
+        for (at, link) in self.routes.links.iter().enumerate() {
+            let open = self.routes.open_over(at);
+            let flying: usize = open.map(|at| self.partitions[at].flying.len()).sum();
+            assert!(link.in_flight >= flying, "batches under way on a link");
+        }
         let waiting = self.partitions.iter().flat_map(|partition| &partition.waiting);
         let waiting_bytes: usize = waiting.map(|batch| batch.held_bytes).sum();
         assert_eq!(self.held.queued_bytes, waiting_bytes, "bytes that wait");

@@ -312,7 +312,7 @@ fn windows(case: &Case<'_>, until_ns: i64, told: &mut Told) {
             let is_drawn = |away: &&Away| {
                 is("from_s", away.from_ns) && is("to_s", away.to_ns) && is("recovered_s", away.recovered_ns)
             };
-            if !drawn.get(next).is_some_and(|away| is_drawn(away)) {
+            if !drawn.get(next).is_some_and(is_drawn) {
                 told.say(|| format!("window {next} of {} is told as {window}", drawn.len()));
             }
             next += 1;
