@@ -21,7 +21,7 @@ use super::chunks::Chunks;
 use super::connection::{self, Connection, Piece};
 use super::names;
 use super::options::Options;
-use super::window::{Chunk, Fate, Heading, PUBLISH_REST_BYTES_MAX};
+use super::window::{Chunk, Heading, PUBLISH_REST_BYTES_MAX};
 use super::wire::{self, Message, put_decimal};
 use crate::keys::{KEY_BYTES, Partitioner, decimal, every};
 use crate::shared::{Shared, producer_token};
@@ -515,26 +515,15 @@ impl Producer {
 
 impl Source for Producer {
     fn check(&self) {
-        let count =
-            |chunk: &Chunk, is: fn(Fate) -> bool| chunk.entries.iter().filter(|entry| is(entry.fate)).count();
-        let all = || self.window.chunks.iter().chain(&self.queue).chain(&self.open);
-        let mut msgs = 0;
-        for chunk in all() {
-            assert_eq!(
-                chunk.left,
-                count(chunk, |fate| fate != Fate::Ended),
-                "messages without an end"
-            );
-            msgs += if chunk.is_probe { 0 } else { chunk.left as u64 };
-        }
+        let waiting = self.queue.iter().chain(&self.open);
+        waiting.for_each(|chunk| chunk.check());
         for chunk in &self.window.chunks {
-            assert_eq!(
-                chunk.unanswered,
-                count(chunk, |fate| fate == Fate::Waiting),
-                "messages without an answer"
-            );
+            chunk.check();
+            chunk.check_under_way();
         }
-        assert_eq!(self.held.msgs, msgs, "messages without an end");
+        let all = self.window.chunks.iter().chain(&self.queue).chain(&self.open);
+        let msgs: usize = all.filter(|chunk| !chunk.is_probe).map(|chunk| chunk.left).sum();
+        assert_eq!(self.held.msgs, msgs as u64, "messages without an end");
     }
 
     fn held(&self) -> &Held {

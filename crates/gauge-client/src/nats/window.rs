@@ -73,6 +73,18 @@ pub(crate) struct Heading {
 pub(crate) const PUBLISH_REST_BYTES_MAX: usize = 20 + 1 + 8 + 1 + 8 + 2 + 2;
 
 impl Chunk {
+    /// Panics where it has another number of messages without an end than it counts.
+    pub fn check(&self) {
+        let left = self.entries.iter().filter(|entry| entry.fate != Fate::Ended);
+        assert_eq!(self.left, left.count(), "messages without an end");
+    }
+
+    /// The same of messages without an answer, once it has left.
+    pub fn check_under_way(&self) {
+        let unanswered = self.entries.iter().filter(|entry| entry.fate == Fate::Waiting);
+        assert_eq!(self.unanswered, unanswered.count(), "messages without an answer");
+    }
+
     /// Begins anew.
     pub fn begin(&mut self, first_number: u64, now_ns: i64, due_ns: i64) {
         self.bytes.clear();

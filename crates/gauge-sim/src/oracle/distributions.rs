@@ -64,6 +64,16 @@ pub(super) fn entries<'a>(case: &Case<'a>) -> impl Iterator<Item = &'a serde_jso
     latencies.flatten()
 }
 
+/// Those of an interval that are of one metric, and of one subscription where the metric has some.
+pub(super) fn entries_of<'a>(
+    interval: &'a serde_json::Value,
+    metric: &'a str,
+    subscription: Option<&'a str>,
+) -> impl Iterator<Item = &'a serde_json::Value> {
+    let all = interval["latencies"].as_array().into_iter().flatten();
+    all.filter(move |one| one["metric"] == metric && one["subscription"].as_str() == subscription)
+}
+
 /// A distribution in words.
 pub(super) fn name_of(case: &Case<'_>, (phase, metric, subscription): Key) -> String {
     let of = subscription.map_or(String::new(), |at| {

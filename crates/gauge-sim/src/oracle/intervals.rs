@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::distributions::entries_of;
 use super::{Bounds, Case, Told};
 use crate::marks::{Mark, Marks};
 
@@ -66,10 +67,7 @@ pub(super) fn intervals(case: &Case<'_>, marks: &mut Marks, told: &mut Told) {
 fn interval_of(case: &Case<'_>, index: usize, interval: &Value, told: &mut Told) {
     let number = |key: &str| interval[key].as_u64().unwrap_or(u64::MAX);
     let samples = |metric: &str, subscription: Option<&str>| -> u64 {
-        let all = interval["latencies"].as_array().map_or(&[][..], Vec::as_slice);
-        let of = all
-            .iter()
-            .filter(|one| one["metric"] == metric && one["subscription"].as_str() == subscription);
+        let of = entries_of(interval, metric, subscription);
         of.map(|one| one["count"].as_u64().unwrap_or(0)).sum()
     };
     let (sent, acked) = (number("sent_msgs"), number("acked_msgs"));

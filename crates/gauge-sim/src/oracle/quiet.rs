@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use serde_json::Value as Json;
 
-use super::distributions::{Expected, Key, Value, decoded, entries, key_of, name_of, ranks};
+use super::distributions::{Expected, Key, Value, decoded, entries, entries_of, key_of, name_of, ranks};
 use super::{Bounds, Case, Told};
 use crate::marks::{Mark, Marks};
 use crate::scenario::Away;
@@ -225,10 +225,8 @@ fn parts(case: &Case<'_>, told: &mut Told) -> BTreeMap<Key, Sums> {
 fn due_in_quiet(case: &Case<'_>, told: &mut Told) {
     for (index, interval) in case.intervals.iter().enumerate() {
         let due = |metric: &str, subscription: Option<&str>| -> usize {
-            let all = interval["latencies"].as_array().into_iter().flatten();
-            let of =
-                all.filter(|one| one["metric"] == metric && one["subscription"].as_str() == subscription);
             let count = |one: &Json, part: &str| one[part]["count"].as_u64().unwrap_or(0);
+            let of = entries_of(interval, metric, subscription);
             of.map(|one| count(one, "quiet") + count(one, "censored"))
                 .sum::<u64>() as usize
         };
