@@ -21,7 +21,7 @@ use crate::probes::Probes;
 use crate::scenario::{Plan, Scenario};
 use crate::system::System;
 use crate::trial::Director;
-use crate::truth::{Message, Seen, Truth};
+use crate::truth::{Message, Seen, Taken, Truth};
 
 /// Where the first node listens; the others follow.
 pub const PORT: u16 = 9_000;
@@ -173,6 +173,8 @@ pub struct World<S: System> {
     pub turn_ns: i64,
     circles: u32,
     looks: u64,
+    /// When the load began.
+    pub start_ns: Option<i64>,
     /// Nothing goes wrong any more.
     pub is_at_peace: bool,
     /// Once the trial has a start.
@@ -208,6 +210,7 @@ impl<S: System> World<S> {
             turn_ns: 0,
             circles: 0,
             looks: 0,
+            start_ns: None,
             is_at_peace: false,
             probes: None,
             fatal: None,
@@ -323,6 +326,28 @@ impl<S: System> World<S> {
             node.cuts = 0;
         }
         S::make_peace(self);
+    }
+
+    /// Messages were taken: something happens, also where they are given up at once.
+    pub fn took(&mut self, producer: u32, messages: u64, taken: Taken) {
+        self.circles = 0;
+        self.truth.took(producer, messages, taken);
+    }
+
+    /// Whether the lane loses its CPU now, and until when.
+    pub fn away_until_ns(&mut self) -> Option<i64> {
+        let scenario = Rc::clone(&self.scenario);
+        let away = scenario.away.as_ref()?;
+        let now_ns = self.now_ns();
+        let elapsed_ns = now_ns - self.start_ns.unwrap_or(now_ns);
+        let is_now = |span: &&(i64, i64)| (span.0..span.1).contains(&elapsed_ns);
+        let rest_ns = match away.spans_ns.iter().find(is_now) {
+            Some((_, until_ns)) => until_ns - elapsed_ns,
+            None if self.away_rng.f64() < away.share => self.away_rng.i64(0..away.most_ns),
+            None => return None,
+        };
+        self.marks.set(Mark::Away);
+        Some(now_ns + rest_ns)
     }
 
     /// Whether the lane may leave, so that it closes what it uses: once the load has ended.

@@ -51,10 +51,28 @@ pub struct Scenario {
     pub(crate) piece_bytes: usize,
     /// A node needs so long for a request at most.
     pub(crate) service_ns: i64,
-    /// In so many of its turns the lane loses its CPU, for so long at most; None: never.
-    pub(crate) away: Option<(f64, i64)>,
+    /// When the lane loses its CPU; None: never.
+    pub(crate) away: Option<Absence>,
     /// What probes see; None: none are asked for.
     pub(crate) probed: Option<Probed>,
+}
+
+/// A lane loses its CPU within a turn.
+#[derive(Clone, Debug)]
+pub struct Absence {
+    /// In so many of its turns, for less than `most_ns`.
+    pub share: f64,
+    pub most_ns: i64,
+    /// And from then to then after the start, if it has a turn in that time: while its load changes or ends, and for longer than that takes.
+    pub spans_ns: Vec<(i64, i64)>,
+}
+
+impl Absence {
+    /// No absence lasts longer.
+    pub fn longest_ns(&self) -> i64 {
+        let spans = self.spans_ns.iter().map(|(from_ns, until_ns)| until_ns - from_ns);
+        spans.fold(self.most_ns, i64::max)
+    }
 }
 
 /// What probes see of a CPU that is away now and then. Nothing else in the world knows of it: whether a message is of quiet time does not depend on what made it
@@ -131,6 +149,8 @@ pub enum Again {
 }
 
 pub const MS: i64 = 1_000_000;
+/// A change of the rate, or the end of the load, comes into force so long after it was asked for (docs/worker-api.md).
+pub const CHANGE_DELAY_NS: i64 = 10 * MS;
 /// Of so many worlds one has a load that changes as planned, one a lane that loses its CPU, and one a trial that is given up; and of so many, one has books that
 /// others judge. The others come to what they come to without, and so do the first ones, which show at once what is wrong with a client whose bytes nobody can
 /// read.
@@ -416,7 +436,22 @@ impl Scenario {
     /// It has numbers of its own, too.
     fn draw_away(&mut self, rng: &mut Rng) {
         if is_one_of(self.seed, EVERY, 2) {
-            self.away = Some((one(rng, &[0.001, 0.02, 0.3]), one(rng, &[1, 4, 30]) * MS));
+            let (share, most_ns) = (one(rng, &[0.001, 0.02, 0.3]), one(rng, &[1, 4, 30]) * MS);
+            let steps = self.steps.iter();
+            let changes = steps.filter_map(|(at_ns, step)| matches!(step, Step::Rate(_)).then_some(*at_ns));
+            let changes = changes.chain([self.load_ns]).filter(|_| rng.bool());
+            let changes: Vec<i64> = changes.collect();
+            let spans_ns = changes.into_iter().map(|at_ns| {
+                (
+                    at_ns - rng.i64(0..5 * MS),
+                    at_ns + CHANGE_DELAY_NS + rng.i64(0..20 * MS),
+                )
+            });
+            self.away = Some(Absence {
+                share,
+                most_ns,
+                spans_ns: spans_ns.collect(),
+            });
         }
     }
 

@@ -13,7 +13,7 @@ use crate::marks::{Mark, Marks};
 use crate::net::{Event, Sim, World};
 use crate::oracle::{self, Case};
 use crate::probes::Probes;
-use crate::scenario::{Expects, Scenario, Step};
+use crate::scenario::{CHANGE_DELAY_NS, Expects, Scenario, Step};
 use crate::system::System;
 use crate::witness;
 
@@ -26,8 +26,6 @@ const BEGIN_NS: i64 = 1_000_000_000;
 const START_DELAY_NS: i64 = 20_000_000;
 /// A closed loop ends after so many messages, however fast the world is.
 const MESSAGES_MAX: usize = 12_000;
-/// A change of the rate comes into force so long after it was asked for (docs/worker-api.md).
-const CHANGE_DELAY_NS: i64 = 10_000_000;
 /// How long a drain may take; it is at peace.
 const DRAIN_NS: i64 = 200_000_000_000;
 
@@ -85,6 +83,7 @@ impl Director {
                 let start_ns = self.trial.start(START_DELAY_NS)?;
                 self.start_ns = Some(start_ns);
                 let mut world = sim.world.borrow_mut();
+                world.start_ns = Some(start_ns);
                 if let Some((hand, probed)) = self.trial.probes().zip(self.scenario.probed.as_ref()) {
                     world.probes = Some(Probes::new(hand, probed, start_ns));
                 }
@@ -120,7 +119,7 @@ impl Director {
         let before_ns = sim.world.borrow().now_ns();
         self.trial.finish(drain_ns, DRAIN_NS)?;
         let mut world = sim.world.borrow_mut();
-        world.truth.stopped_ns = Some((before_ns, world.now_ns()));
+        world.truth.stopped_ns = Some((before_ns + CHANGE_DELAY_NS, world.now_ns() + CHANGE_DELAY_NS));
         Ok(i64::MAX)
     }
 

@@ -59,18 +59,12 @@ impl<S: System> Looks for Sim<S> {
     }
 
     fn lose_cpu(&self) {
-        let mut world = self.world.borrow_mut();
-        let Some((share, most_ns)) = world.scenario.away else {
+        let Some(until_ns) = self.world.borrow_mut().away_until_ns() else {
             return;
         };
-        if world.away_rng.f64() < share {
-            world.marks.set(Mark::Away);
-            let until_ns = world.now_ns() + world.away_rng.i64(0..most_ns);
-            drop(world);
-            while self.step(until_ns) {}
-            let now_ns = self.world.borrow().now_ns();
-            simulated::advance_to(until_ns.max(now_ns));
-        }
+        while self.step(until_ns) {}
+        let now_ns = self.world.borrow().now_ns();
+        simulated::advance_to(until_ns.max(now_ns));
     }
 
     fn offend(&self, what: String) {
@@ -82,7 +76,7 @@ impl<S: System> Looks for Sim<S> {
     }
 
     fn took(&self, producer: u32, messages: u64, taken: Taken) {
-        self.world.borrow_mut().truth.took(producer, messages, taken);
+        self.world.borrow_mut().took(producer, messages, taken);
     }
 
     fn held(&self, producer: u32, earliest_ns: i64, latest_ns: i64) {

@@ -40,8 +40,8 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Begins.
-    pub fn new(plan: &Plan, now_ns: i64, drain_ns: i64, quiet_ns: i64) -> Drain {
+    /// Begins at `from_ns`.
+    pub fn new(plan: &Plan, from_ns: i64, drain_ns: i64, quiet_ns: i64) -> Drain {
         let lanes_of = |subscription: usize| {
             let reads = |lane: &usize| {
                 plan.lanes[*lane]
@@ -53,12 +53,12 @@ impl Drain {
             (0..plan.lanes.len()).filter(reads).collect()
         };
         Drain {
-            began_ns: now_ns,
-            until_ns: now_ns + drain_ns,
+            began_ns: from_ns,
+            until_ns: from_ns + drain_ns,
             quiet_ns,
             moved: 0,
-            moved_ns: now_ns,
-            ended_ns: now_ns,
+            moved_ns: from_ns,
+            ended_ns: from_ns,
             has_producers: plan.producers > 0,
             stamped: plan.stamped,
             is_whole: plan

@@ -12,8 +12,9 @@
 //!
 //! # Clock readings
 //!
-//! `now` is read once at the top of each turn, after the sleep; what is offered in that turn is handed over then, until the client reads
-//! the clock again (every 100 us while it works). Acknowledgements and receipts are timed by the client when it has read
+//! `now` is read once at the top of each turn, after the sleep and before the lane looks for commands; what is offered in that turn is handed over then,
+//! until the client reads the clock again (every 100 us while it works). So a lane that is without its CPU for a while, wherever that is, does not act
+//! at a time of whose commands it has not heard: what changes the load is told 10 ms before it does. Acknowledgements and receipts are timed by the client when it has read
 //! their bytes. Nothing is timed by the interval boundaries: they only cut the counters.
 
 use std::sync::Arc;
@@ -149,6 +150,7 @@ fn live(context: LaneContext) -> Result<Box<LaneEnd>, ClientError> {
         start_ns: i64::MAX,
         boundary_ns: i64::MAX,
         interval: 0,
+        drain_ns: i64::MAX,
         draining: false,
         paused: vec![false; context.subscriptions],
         processing: Processing::new(&context.plan.paces),
@@ -182,6 +184,8 @@ struct Lane {
     boundary_ns: i64,
     /// Index of the interval that is running.
     interval: u64,
+    /// From when on it drains.
+    drain_ns: i64,
     draining: bool,
     /// Per subscription: the controller has paused it.
     paused: Vec<bool>,
@@ -195,13 +199,16 @@ struct Lane {
 impl Lane {
     fn run(mut self) -> Result<LaneEnd, ClientError> {
         self.show_readiness();
-        while self.obey() {
-            let now_ns = monotonic_ns();
+        while let Some(now_ns) = self.obey() {
+            if now_ns >= self.drain_ns && !self.draining {
+                self.drain();
+            }
             if now_ns >= self.boundary_ns && !mutants::is(Mutant::IntervalCutLate) {
                 self.cut(now_ns);
             }
             let more = match self.turn(now_ns) {
-                Ok(more) => more,
+                Ok(Some(more)) => more,
+                Ok(None) => break,
                 Err(error) => {
                     // What was measured until then is kept.
                     self.end();
@@ -251,19 +258,22 @@ impl Lane {
             });
     }
 
-    /// One turn: offer, drive, and once more for those who were held when driving made room. Returns whether there is more to do at once.
-    fn turn(&mut self, now_ns: i64) -> Result<bool, ClientError> {
+    /// One turn: offer, drive, and once more for those who were held when driving made room. Returns whether there is more to do at once; None: the
+    /// lane ends.
+    fn turn(&mut self, now_ns: i64) -> Result<Option<bool>, ClientError> {
         let mut more = self.offer_due(now_ns, false);
         more |= self.client.drive(&mut self.observer, now_ns)?;
         if self.held_since_ns.iter().any(Option::is_some) {
-            let now_ns = monotonic_ns();
+            let Some(now_ns) = self.obey() else {
+                return Ok(None);
+            };
             let sent_before = self.observer.counters().sent_msgs;
             more |= self.offer_due(now_ns, true);
             if self.observer.counters().sent_msgs != sent_before {
                 more |= self.client.drive(&mut self.observer, now_ns)?;
             }
         }
-        Ok(more)
+        Ok(Some(more))
     }
 
     /// Offers what is due, of all producers or of the held ones alone. Returns whether more is due that the client would take.
@@ -327,6 +337,7 @@ impl Lane {
             .next_deadline_ns()
             .min(self.processing.next_ns())
             .min(self.boundary_ns)
+            .min(if self.draining { i64::MAX } else { self.drain_ns })
             .min(now_ns + if held { HELD_LOOK_NS } else { IDLE_NS });
         self.planned_ns = wanted_ns.min(others_ns);
         let closed = self.context.plan.spec.closed_loop && wanted_ns <= now_ns;
@@ -338,13 +349,18 @@ impl Lane {
         schedule_ns.min(others_ns)
     }
 
-    /// Carries out the commands that have come. False: the lane ends; also when the supervisor is gone.
-    fn obey(&mut self) -> bool {
+    /// Carries out the commands that have come. Returns a time, of which all are carried out that were sent before; None: the lane ends, also when the
+    /// supervisor is gone.
+    fn obey(&mut self) -> Option<i64> {
+        let mut now_ns = monotonic_ns();
         loop {
             match self.context.commands.try_recv() {
-                Ok(Command::End) | Err(TryRecvError::Disconnected) => return false,
-                Ok(command) => self.obey_one(command),
-                Err(TryRecvError::Empty) => return true,
+                Ok(Command::End) | Err(TryRecvError::Disconnected) => return None,
+                Ok(command) => {
+                    self.obey_one(command);
+                    now_ns = monotonic_ns();
+                }
+                Err(TryRecvError::Empty) => return Some(now_ns),
             }
         }
     }
@@ -376,15 +392,17 @@ impl Lane {
                 // Nobody may be waiting for it any more.
                 let _ = reply.send(self.report());
             }
-            Command::Drain => {
-                self.draining = true;
-                self.client.flush();
-                self.look_up_due();
-                self.show_progress();
-                self.context.progress.draining.store(true, Ordering::Release);
-            }
+            Command::Drain(from_ns) => self.drain_ns = from_ns,
             Command::End => {}
         }
+    }
+
+    fn drain(&mut self) {
+        self.draining = true;
+        self.client.flush();
+        self.look_up_due();
+        self.show_progress();
+        self.context.progress.draining.store(true, Ordering::Release);
     }
 
     fn start(&mut self, start_ns: i64, phases: &[i64]) {

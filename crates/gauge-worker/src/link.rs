@@ -37,8 +37,8 @@ pub enum Command {
     Pause(usize, bool),
     /// Send the counters so far.
     Report(Sender<Report>),
-    /// Send what is open without lingering, and keep [`Progress`] up to date.
-    Drain,
+    /// From this time of the clock on, send what is open without lingering, and keep [`Progress`] up to date.
+    Drain(i64),
     /// Give up on what is still waiting, hand the books over, end.
     End,
 }

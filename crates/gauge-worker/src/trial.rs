@@ -580,9 +580,9 @@ impl Supervisor {
             (State::Draining, _) => self.finish_replies.push(reply),
             (State::Running, _) => {
                 self.finish_replies.push(reply);
-                self.stop_schedule(None);
-                self.tell_all(|| Command::Drain);
-                self.drain = Some(Drain::new(&self.plan, monotonic_ns(), drain_ns, quiet_ns));
+                let from_ns = self.stop_schedule(None);
+                self.tell_all(|| Command::Drain(from_ns));
+                self.drain = Some(Drain::new(&self.plan, from_ns, drain_ns, quiet_ns));
                 self.state = State::Draining;
             }
             _ => {

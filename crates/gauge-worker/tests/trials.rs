@@ -3,6 +3,7 @@
 mod common;
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use common::{Worker, above, assert_waited, distribution, sum, trial};
 use serde_json::json;
@@ -410,6 +411,36 @@ fn the_rate_changes_without_a_gap_and_phases_can_be_added() {
     assert_eq!(result["audit"]["balanced"], true);
     let before = intervals[2]["sent_msgs"].as_u64().unwrap();
     assert!((100..=300).contains(&before), "{before}");
+}
+
+#[test]
+fn a_lane_that_was_away_takes_nothing_that_is_due_behind_the_end() {
+    let worker = Worker::new();
+    let knobs = &worker.system.knobs;
+    // Its producer has no room when it loses its CPU, and all that it wants when it has it again: it looks once more at what is due.
+    knobs.room_msgs.store(5, Ordering::Relaxed);
+    knobs.stalled.store(true, Ordering::Relaxed);
+    let mut request = trial();
+    request["schedule"] = json!({"arrival": "uniform", "rate_msgs_s": 1000.0});
+    request["subscriptions"] = json!([]);
+    worker.begin(&request);
+    worker.sleep_until_s(0.1);
+    knobs.away_ns.store(400_000_000, Ordering::Relaxed);
+    while knobs.away_ns.load(Ordering::Relaxed) != 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    worker.post("/v1/trials/current/stop", json!({}));
+    knobs.room_msgs.store(0, Ordering::Relaxed);
+    knobs.stalled.store(false, Ordering::Relaxed);
+    let result = worker.finish();
+    let stopped_s = result["stopped_s"].as_f64().unwrap();
+    let due = (stopped_s * 1000.0).ceil();
+    let audit = &result["audit"];
+    assert_eq!(
+        (audit["sent"].as_f64(), &audit["untaken"]),
+        (Some(due), &json!(0)),
+        "ended after {stopped_s} s: {audit}"
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::plan::PhasePlan;
 const START_DELAY_NS_MIN: i64 = 10_000_000;
 /// And at most this far.
 const START_DELAY_NS_MAX: i64 = 60_000_000_000;
-/// A change of the rate or of the phases takes effect this far ahead, for the same reason.
+/// A change of the rate or of the phases, or the end of the load, takes effect this far ahead, for the same reason.
 const CHANGE_DELAY_NS: i64 = 10_000_000;
 /// A phase without a time begins with the next interval that is at least this far away.
 const PHASE_DELAY_NS: i64 = 200_000_000;
@@ -133,13 +133,19 @@ impl Supervisor {
         Ok(self.status())
     }
 
-    /// Ends the schedule at an offset, or now when that is past; an earlier end stays.
-    pub(super) fn stop_schedule(&mut self, at_ns: Option<i64>) {
-        let Some(start_ns) = self.start_ns else { return };
-        let elapsed_ns = self.elapsed_ns().max(0);
-        let at_ns = at_ns.unwrap_or(elapsed_ns).max(elapsed_ns);
-        self.stop_ns = Some(self.stop_ns.map_or(at_ns, |stop_ns| stop_ns.min(at_ns)));
+    /// Ends the schedule at an offset, or as soon as every lane knows of it; an earlier end stays. Returns when that is, no earlier than now.
+    pub(super) fn stop_schedule(&mut self, at_ns: Option<i64>) -> i64 {
+        let now_ns = monotonic_ns();
+        let Some(start_ns) = self.start_ns else {
+            return now_ns;
+        };
+        let soon_ns = now_ns + CHANGE_DELAY_NS;
+        let at_ns = at_ns.unwrap_or(0).max(soon_ns - start_ns).max(0);
+        let stop_ns = self.stop_ns.map_or(at_ns, |stop_ns| stop_ns.min(at_ns));
+        self.stop_ns = Some(stop_ns);
         self.tell_all(|| Command::Stop(start_ns + at_ns));
+        // A load that has not begun is at its end before it does.
+        (start_ns + stop_ns).clamp(now_ns, soon_ns)
     }
 
     pub(super) fn pause(&mut self, name: &str, paused: bool) -> Result<Status, ApiError> {

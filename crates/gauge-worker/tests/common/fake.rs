@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use gauge_client::{
     Admin, ClientError, Endpoint, LaneClient, LaneSpec, NewTopic, Offer, Patience, Poller, Protocol, StartAt,
@@ -43,6 +44,8 @@ pub struct Knobs {
     pub prepare_error: Mutex<Option<String>>,
     /// `drive` returns this error.
     pub drive_error: Mutex<Option<String>>,
+    /// The next `drive` takes so long before it does anything: its lane is without a CPU.
+    pub away_ns: AtomicU64,
     /// `drive` panics.
     pub drive_panic: AtomicBool,
     /// Messages taken in all, of all trials.
@@ -333,6 +336,7 @@ impl LaneClient for FakeLane {
         if let Some(error) = knobs.drive_error.lock().unwrap().take() {
             return Err(ClientError::system(error));
         }
+        std::thread::sleep(Duration::from_nanos(knobs.away_ns.swap(0, Ordering::Relaxed)));
         if !knobs.swallow_probes.load(Ordering::Relaxed) {
             let mut logs = self.system.logs.lock().unwrap();
             for slot in std::mem::take(&mut self.probes) {
