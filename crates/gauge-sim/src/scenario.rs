@@ -304,6 +304,11 @@ impl Scenario {
             away: None,
             probed: None,
         };
+        if is_closed_loop {
+            // It goes on until its end comes into force, which in a fast world is for a hundred thousand messages.
+            scenario.bytes_s = 20_000_000;
+            scenario.room_bytes = scenario.room_bytes.min(100_000);
+        }
         let mut plan = Plan {
             settings: S::settings(rng),
             faults: Vec::new(),
