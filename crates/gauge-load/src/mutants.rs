@@ -29,6 +29,7 @@ pub enum Mutant {
     PartialWriteRepeated,
     PositionOneTooFar,
     PausedAnswerSkipped,
+    PausedFetches,
     DoubtIgnored,
     EndKept,
     SilenceIsTheEnd,
@@ -87,6 +88,7 @@ pub enum Mutant {
     NatsHeartbeatIgnored,
     NatsSilenceIsTheEnd,
     NatsPullsPutOffSilence,
+    NatsPausedPulls,
     PulsarStickyStays,
     PulsarAckDropped,
     PulsarErrorCountsAsAck,
@@ -94,6 +96,7 @@ pub enum Mutant {
     PulsarLateReceiptIgnored,
     PulsarRedirectsKept,
     PulsarPermitsKept,
+    PulsarPausedStaysOpen,
     PulsarPermitsOfDamageLost,
     PulsarDamageComesAgain,
     PulsarRedeliveredIsNew,
@@ -112,19 +115,21 @@ pub enum Mutant {
     RabbitmqLateAnswerBelieved,
     RabbitmqSilenceIsTheEnd,
     RabbitmqGhostIgnored,
+    RabbitmqPausedConsumes,
     RabbitmqUnknownIsEmpty,
     RabbitmqStreamConfirmedAgain,
     RabbitmqStreamRetryAtTheEnd,
     RabbitmqStreamRefusalEndsReading,
     RabbitmqStreamPositionOneTooFar,
     RabbitmqStreamCreditsLost,
+    RabbitmqStreamPausedCredited,
     RabbitmqStreamEmptyForgotten,
 }
 
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 109] = [
+pub const ALL: [(Mutant, &str); 114] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -186,6 +191,7 @@ pub const ALL: [(Mutant, &str); 109] = [
         PausedAnswerSkipped,
         "an answer that comes while a subscription is paused counts as read",
     ),
+    (PausedFetches, "a subscription that is paused goes on fetching"),
     (
         DoubtIgnored,
         "a consumer reads on at a new leader without asking where the old epoch ended",
@@ -386,6 +392,10 @@ pub const ALL: [(Mutant, &str); 109] = [
         "NATS: asking again puts off the time after which silence counts",
     ),
     (
+        NatsPausedPulls,
+        "NATS: a subscription that is paused goes on pulling",
+    ),
+    (
         PulsarStickyStays,
         "Pulsar, RabbitMQ: without keys all batches go to one partition",
     ),
@@ -412,6 +422,10 @@ pub const ALL: [(Mutant, &str); 109] = [
     (
         PulsarPermitsKept,
         "Pulsar: what was granted to a consumer that is gone counts for the next one",
+    ),
+    (
+        PulsarPausedStaysOpen,
+        "Pulsar: a subscription that is paused keeps the permits that it has given",
     ),
     (
         PulsarPermitsOfDamageLost,
@@ -486,6 +500,10 @@ pub const ALL: [(Mutant, &str); 109] = [
         "RabbitMQ: a queue counts as empty while an old consumer has messages of it that come back",
     ),
     (
+        RabbitmqPausedConsumes,
+        "RabbitMQ: a subscription that is paused consumes when it has connected again",
+    ),
+    (
         RabbitmqUnknownIsEmpty,
         "RabbitMQ: a queue of which the server knows nothing counts as empty",
     ),
@@ -508,6 +526,10 @@ pub const ALL: [(Mutant, &str); 109] = [
     (
         RabbitmqStreamCreditsLost,
         "RabbitMQ streams: credits are not given back",
+    ),
+    (
+        RabbitmqStreamPausedCredited,
+        "RabbitMQ streams: a subscription that is paused gives credits when it has connected again",
     ),
     (
         RabbitmqStreamEmptyForgotten,

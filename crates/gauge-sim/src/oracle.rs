@@ -7,6 +7,7 @@
 mod departures;
 mod distributions;
 mod intervals;
+mod pauses;
 mod quiet;
 mod routing;
 mod schedule;
@@ -19,12 +20,13 @@ use serde_json::Value as Json;
 use self::departures::departures;
 use self::distributions::{Expected, Key, Value, add_up, compare, distributions, lay};
 use self::intervals::intervals;
+use self::pauses::pauses;
 use self::quiet::quiet;
 use self::routing::{keys, places};
 use self::schedule::schedule;
 use self::totals::totals;
 use crate::marks::{Mark, Marks};
-use crate::scenario::{Again, Expects, Scenario};
+use crate::scenario::{Absence, Again, Expects, Scenario};
 use crate::truth::{Message, Seen, Truth};
 
 /// A trial that has ended, as the world and as the gauge tell it.
@@ -186,6 +188,7 @@ pub fn judge(case: &Case<'_>, marks: &mut Marks) -> Vec<String> {
     add_up(case, &found, &mut told);
     lay(case, &found, &mut told);
     intervals(case, marks, &mut told);
+    pauses(case, &mut told);
     totals(case, &mut told);
     quiet(case, &expected, marks, &mut told);
     told.0

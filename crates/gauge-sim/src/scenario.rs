@@ -135,6 +135,15 @@ pub struct Expects {
     pub in_order: bool,
     /// What becomes of what is delivered again.
     pub again: Again,
+    /// What a subscription that is paused has asked for and not got.
+    pub owed: Owed,
+}
+
+/// What still comes to a subscription that is paused: whatever does within so long, and so many batches whenever they are there.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Owed {
+    pub for_ns: i64,
+    pub batches: usize,
 }
 
 /// What becomes of a message that is delivered again.
@@ -354,6 +363,11 @@ impl Scenario {
         (bytes / self.payload_bytes + 1) as usize
     }
 
+    /// When the trial is told that its load ends.
+    pub fn end_is_told_ns(&self) -> i64 {
+        self.load_ns - CHANGE_DELAY_NS
+    }
+
     /// A time at which the last messages are under way.
     pub fn late_ns(&self, rng: &mut Rng) -> i64 {
         self.load_ns * rng.i64(940..1000) / 1000
@@ -444,7 +458,7 @@ impl Scenario {
             let (share, most_ns) = (one(rng, &[0.001, 0.02, 0.3]), one(rng, &[1, 4, 30]) * MS);
             let steps = self.steps.iter();
             let changes = steps.filter_map(|(at_ns, step)| matches!(step, Step::Rate(_)).then_some(*at_ns));
-            let changes = changes.chain([self.load_ns]).filter(|_| rng.bool());
+            let changes = changes.chain([self.end_is_told_ns()]).filter(|_| rng.bool());
             let changes: Vec<i64> = changes.collect();
             let spans_ns = changes.into_iter().map(|at_ns| {
                 (

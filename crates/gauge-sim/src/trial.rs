@@ -37,6 +37,8 @@ pub struct Director {
     next_step: usize,
     stalled_until_ns: i64,
     is_finishing: bool,
+    /// When what goes wrong is over: with the load; None: it is already, or never.
+    peace_ns: Option<i64>,
     /// The trial is over: its result.
     result: Option<Arc<Value>>,
     error: Option<String>,
@@ -96,7 +98,7 @@ impl Director {
         };
         let elapsed_ns = sim.world.borrow().now_ns() - start_ns;
         let taken: usize = sim.world.borrow().truth.taken.values().map(Vec::len).sum();
-        let is_over = elapsed_ns >= self.scenario.load_ns || taken >= MESSAGES_MAX;
+        let is_over = elapsed_ns >= self.scenario.end_is_told_ns() || taken >= MESSAGES_MAX;
         while let Some((at_ns, step)) = self.scenario.steps.get(self.next_step).copied() {
             // What was paused goes on before the end, whenever that is.
             if at_ns > elapsed_ns && !is_over {
@@ -105,22 +107,29 @@ impl Director {
             self.next_step += 1;
             self.take(step, sim)?;
         }
+        if let Some(peace_ns) = self.peace_ns {
+            let now_ns = sim.world.borrow().now_ns();
+            if now_ns < peace_ns {
+                return Ok(peace_ns - now_ns);
+            }
+            sim.world.borrow_mut().make_peace();
+            self.peace_ns = None;
+        }
         if self.is_finishing {
             return Ok(i64::MAX);
         }
         if !is_over {
-            return Ok(self.scenario.load_ns - elapsed_ns);
+            return Ok(self.scenario.end_is_told_ns() - elapsed_ns);
         }
         self.is_finishing = true;
-        if self.scenario.drain_ns.is_none() {
-            sim.world.borrow_mut().make_peace();
-        }
         let drain_ns = self.scenario.drain_ns.unwrap_or(DRAIN_NS);
         let before_ns = sim.world.borrow().now_ns();
         self.trial.finish(drain_ns, DRAIN_NS)?;
         let mut world = sim.world.borrow_mut();
-        world.truth.stopped_ns = Some((before_ns + CHANGE_DELAY_NS, world.now_ns() + CHANGE_DELAY_NS));
-        Ok(i64::MAX)
+        let end_ns = world.now_ns() + CHANGE_DELAY_NS;
+        world.truth.stopped_ns = Some((before_ns + CHANGE_DELAY_NS, end_ns));
+        self.peace_ns = self.scenario.drain_ns.is_none().then_some(end_ns);
+        Ok(CHANGE_DELAY_NS)
     }
 
     fn take<S: System>(&mut self, step: Step, sim: &Sim<S>) -> Result<(), String> {
@@ -138,7 +147,11 @@ impl Director {
             Step::Pause(subscription, paused) => {
                 mark(Mark::Paused);
                 let name = self.scenario.subscriptions[subscription].clone();
-                self.trial.pause(&name, paused)
+                self.trial.pause(&name, paused)?;
+                let mut world = sim.world.borrow_mut();
+                let now_ns = world.now_ns();
+                world.truth.pauses.push((subscription, now_ns, paused));
+                Ok(())
             }
             Step::Stall(for_ns) => {
                 self.stalled_until_ns = sim.world.borrow().now_ns() + for_ns;
@@ -248,6 +261,7 @@ fn live<S: System>(sim: &Rc<Sim<S>>, scenario: &Rc<Scenario>, expects: Expects) 
         next_step: 0,
         stalled_until_ns: 0,
         is_finishing: false,
+        peace_ns: None,
         result: None,
         error: None,
     });

@@ -151,6 +151,8 @@ pub struct Truth {
     pub closed: HashMap<(usize, usize), usize>,
     /// Changes of the rate while the load ran: from when on, at the earliest and at the latest, and the rate of all producers.
     pub rates: Vec<((i64, i64), f64)>,
+    /// A subscription was told to pause, or to go on: when at the latest, and which of both.
+    pub pauses: Vec<(usize, i64, bool)>,
     /// When the load was ended, at the earliest and at the latest.
     pub stopped_ns: Option<(i64, i64)>,
     /// Whether anything stored was lost again by the system.

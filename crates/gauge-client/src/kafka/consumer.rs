@@ -360,7 +360,7 @@ impl Consumer {
             .any(|member| self.positions[*member as usize].is_doubtful)
         {
             Errand::EpochEnds
-        } else if self.is_paused || outlet.members.is_empty() {
+        } else if (self.is_paused && !mutants::is(Mutant::PausedFetches)) || outlet.members.is_empty() {
             return Ok(());
         } else {
             Errand::Fetch

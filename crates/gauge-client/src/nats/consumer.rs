@@ -227,7 +227,7 @@ impl Consumer {
             self.ask(at, now_ns);
             return;
         }
-        if self.is_paused {
+        if self.is_paused && !mutants::is(Mutant::NatsPausedPulls) {
             return;
         }
         // A quiet feed is asked again before the last pull ends; its messages are counted twice until then.

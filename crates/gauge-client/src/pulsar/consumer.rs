@@ -209,7 +209,8 @@ impl Consumer {
         }
         for at in 0..self.positions.len() {
             // A consumer without permits receives nothing: it may stay.
-            if self.is_paused && self.positions[at].permits.are_left() {
+            let stays_open = mutants::is(Mutant::PulsarPausedStaysOpen);
+            if self.is_paused && self.positions[at].permits.are_left() && !stays_open {
                 self.positions[at].permits.clear();
                 self.routes.rest(at, true, now_ns);
             } else if !self.is_paused {

@@ -94,7 +94,8 @@ impl Consumer {
             backoff: Backoff::default(),
             doubt_until_ns: i64::MIN,
             attempts: index,
-            is_paused: false,
+            // What is read from the beginning is not read before the load begins, when it is resumed.
+            is_paused: consumer.start == StartAt::Earliest,
             is_draining: false,
             dirty: Vec::new(),
             ack_at_ns: i64::MAX,
@@ -157,7 +158,7 @@ impl Consumer {
         for at in 0..self.positions.len() {
             let channel = channel_of(at);
             match (self.positions[at].state, self.is_paused) {
-                (State::Closed(at_ns), _) if now_ns >= at_ns => self.open(at, shared),
+                (State::Closed(at_ns), _) if now_ns >= at_ns => self.open(at, shared, now_ns),
                 (State::Consuming, true) => {
                     self.positions[at].state = State::Cancelling;
                     codec::put_method(&mut self.outgoing, channel, method::BASIC_CANCEL, |arguments| {
@@ -174,8 +175,8 @@ impl Consumer {
         }
     }
 
-    /// Opens a queue's channel and asks for its messages; the first time, makes the queue what the subscription needs.
-    fn open(&mut self, at: usize, shared: &Shared) {
+    /// Opens a queue's channel and asks for its messages, unless it is paused; the first time, makes the queue what the subscription needs.
+    fn open(&mut self, at: usize, shared: &Shared, now_ns: i64) {
         let (channel, options) = (channel_of(at), Rc::clone(&self.options));
         let position = &mut self.positions[at];
         position.state = State::Opening;
@@ -191,7 +192,8 @@ impl Consumer {
         });
         // A stream is read by every subscription, from where it likes; a queue is emptied.
         let is_stream = options.is_stream();
-        if !position.has_begun && self.subscription > 0 && !is_stream {
+        let is_bound = !position.has_begun && self.subscription > 0 && !is_stream;
+        if is_bound {
             let topic = &shared.spec.topics[position.topic].name;
             put_declare(out, channel, &position.queue, &options);
             put_bind(
@@ -210,7 +212,17 @@ impl Consumer {
                 arguments.put_u8(0);
             });
         }
-        self.consume(at);
+        if !self.is_paused || mutants::is(Mutant::RabbitmqPausedConsumes) {
+            self.consume(at);
+            return;
+        }
+        // Whoever is paused asks for messages when it goes on. Before it has begun it must know that there is a queue to ask for them.
+        let position = &mut self.positions[at];
+        position.state = State::Idle;
+        if !position.has_begun && !is_bound {
+            position.asked_ns = Some(now_ns);
+            put_question(&mut self.outgoing, channel, &position.queue);
+        }
     }
 
     fn consume(&mut self, at: usize) {
@@ -244,18 +256,7 @@ impl Consumer {
         for (at, position) in self.positions.iter_mut().enumerate() {
             if position.state == State::Consuming && position.asked_ns.is_none() {
                 position.asked_ns = Some(now_ns);
-                codec::put_method(
-                    &mut self.outgoing,
-                    channel_of(at),
-                    method::QUEUE_DECLARE,
-                    |arguments| {
-                        arguments.put_u16(0);
-                        arguments.put_short_string(&position.queue);
-                        // Bit 0: passive.
-                        arguments.put_u8(1);
-                        arguments.put_u32(0);
-                    },
-                );
+                put_question(&mut self.outgoing, channel_of(at), &position.queue);
             }
         }
     }
@@ -348,6 +349,7 @@ impl Consumer {
                 position.state = State::Consuming;
                 position.has_begun = true;
             }
+            method::QUEUE_BIND_OK => position.has_begun |= position.state == State::Idle,
             // It may have crossed a cancellation by the server, after which the channel is closed.
             method::BASIC_CANCEL_OK
                 if position.state == State::Cancelling || mutants::is(Mutant::RabbitmqLateAnswerBelieved) =>
@@ -355,6 +357,7 @@ impl Consumer {
                 position.state = State::Idle;
             }
             method::QUEUE_DECLARE_OK if position.asked_ns.take().is_some() => {
+                position.has_begun = true;
                 reader.short_string()?;
                 let (messages, consumers) = (reader.u32()?, reader.u32()?);
                 // A stream tells how many messages it holds, read or not. Nothing of it is dropped within a trial.
@@ -387,7 +390,6 @@ impl Consumer {
             method::CHANNEL_OPEN_OK
             | method::BASIC_QOS_OK
             | method::QUEUE_DECLARE_OK
-            | method::QUEUE_BIND_OK
             | method::BASIC_CANCEL_OK
             | method::QUEUE_PURGE_OK
             | method::CHANNEL_FLOW => {}
@@ -533,6 +535,17 @@ impl Consumer {
 
 /// The only consumer of its channel.
 const CONSUMER_TAG: &str = "gauge";
+
+/// Asks whether there is a queue, and how many messages it has left.
+fn put_question(out: &mut Vec<u8>, channel: u16, queue: &str) {
+    codec::put_method(out, channel, method::QUEUE_DECLARE, |arguments| {
+        arguments.put_u16(0);
+        arguments.put_short_string(queue);
+        // Bit 0: passive.
+        arguments.put_u8(1);
+        arguments.put_u32(0);
+    });
+}
 
 fn channel_of(at: usize) -> u16 {
     u16::try_from(at + 1)

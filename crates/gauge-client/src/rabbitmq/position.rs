@@ -31,7 +31,7 @@ pub(super) struct Position {
     pub topic: usize,
     pub partition: u32,
     pub state: State,
-    /// It was consumed from once: what belongs to the beginning is done.
+    /// It was consumed from once, or could be, were it not paused: what belongs to the beginning is done.
     pub has_begun: bool,
     /// The delivery tag of the message that is being delivered: it must not be acknowledged before it is there whole.
     pub coming_tag: u64,

@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::marks::Mark;
 use crate::net::{self, World};
 use crate::nodes::{self, Few, Place};
-use crate::scenario::{Again, Expects, Plan, Scenario, one};
+use crate::scenario::{Again, Expects, MS, Owed, Plan, Scenario, one};
 use crate::system::System;
 pub use faults::{Damage, Fault, Settings};
 pub use serve::Pending;
@@ -246,6 +246,11 @@ impl System for Cluster {
             once,
             in_order: once || scenario.in_flight == 1,
             again: Again::Dropped,
+            // A fetch waits at the broker for half a second.
+            owed: Owed {
+                for_ns: 500 * MS,
+                batches: 0,
+            },
         }
     }
 

@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::marks::Mark;
 use crate::net::{self, Stage, Told, World};
 use crate::nodes::{Few, Place};
-use crate::scenario::{Again, Expects, Plan, Scenario, Step};
+use crate::scenario::{Again, Expects, MS, Owed, Plan, Scenario, Step};
 use crate::system::System;
 use crate::truth::Message;
 pub use consumers::Consumer;
@@ -191,6 +191,11 @@ impl System for Cluster {
             once: plan.is_calm() || scenario.is_idempotent,
             in_order: plan.is_calm(),
             again: Again::Dropped,
+            // A pull lasts for a second.
+            owed: Owed {
+                for_ns: 1_000 * MS,
+                batches: 0,
+            },
         }
     }
 

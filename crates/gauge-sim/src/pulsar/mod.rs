@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::marks::Mark;
 use crate::net::{self, Stage, Told, World};
 use crate::nodes::{Few, Place};
-use crate::scenario::{Again, Expects, Plan, Scenario};
+use crate::scenario::{Again, Expects, Owed, Plan, Scenario};
 use crate::system::System;
 use crate::truth::Message;
 pub use cursors::{Consumer, Cursor};
@@ -237,6 +237,7 @@ impl System for Cluster {
                 "exclusive" => Again::Dropped,
                 _ => Again::Maybe,
             },
+            owed: Owed::default(),
         }
     }
 

@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::marks::Mark;
 use crate::net::{self, Told, World};
 use crate::nodes::{self, Few, NodeFault, Place};
-use crate::scenario::{Again, Expects, MS, Plan, Scenario, Step};
+use crate::scenario::{Again, Expects, MS, Owed, Plan, Scenario, Step};
 use crate::system::System;
 use crate::truth::Message;
 pub use faults::{Fault, Settings, Which};
@@ -203,6 +203,7 @@ impl System for Cluster {
             // A refusal that is lost with its connection is none: that message comes again behind others that were stored.
             in_order: !is_refused,
             again: Again::HandedOver,
+            owed: Owed::default(),
         }
     }
 

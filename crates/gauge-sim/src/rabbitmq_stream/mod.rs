@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::marks::Mark;
 use crate::net::{self, Told, World};
 use crate::nodes::{Few, Place};
-use crate::scenario::{Again, Expects, Plan, Scenario};
+use crate::scenario::{Again, Expects, Owed, Plan, Scenario};
 use crate::system::System;
 use faults::{Fault, Settings};
 use parse::{Command, Said, key};
@@ -164,6 +164,11 @@ impl System for Cluster {
             // A refusal that is lost with its connection is none: that message comes again behind others that were stored.
             in_order: !is_refused,
             again: Again::Dropped,
+            // A credit is for one chunk, whenever there is one.
+            owed: Owed {
+                for_ns: 0,
+                batches: usize::from(plan.settings.credits) * scenario.slots,
+            },
         }
     }
 

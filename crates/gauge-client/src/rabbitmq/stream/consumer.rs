@@ -170,7 +170,8 @@ impl Consumer {
             found: Vec::new(),
             backoff: Backoff::default(),
             attempts: 0,
-            is_paused: false,
+            // What is read from the beginning is not read before the load begins, when it is resumed.
+            is_paused: consumer.start == StartAt::Earliest,
             is_draining: false,
             store_interval_ns: consumer.commit_interval_ns,
             store_at_ns: if consumer.commit_interval_ns.is_some() {
@@ -258,7 +259,7 @@ impl Consumer {
         if session.is_ready() && !link.is_subscribed {
             link.is_subscribed = true;
             for (number, position) in link.positions.iter().enumerate() {
-                let position = &self.positions[*position as usize];
+                let position = &mut self.positions[*position as usize];
                 let (kind, offset) = match (position.next, self.start) {
                     (Some(offset), _) => {
                         let skipped = u64::from(mutants::is(Mutant::RabbitmqStreamPositionOneTooFar));
@@ -269,10 +270,15 @@ impl Consumer {
                     // cannot be: the probe of readiness was seen.
                     (None, StartAt::Latest) => (from::NEXT, None),
                 };
-                let (number, credits) = (number as u8, self.options.credits);
+                // Whoever is paused subscribes for nothing, and gets what it is owed when it goes on.
+                let credits = match self.is_paused && !mutants::is(Mutant::RabbitmqStreamPausedCredited) {
+                    true => 0,
+                    false => self.options.credits,
+                };
+                position.owed = self.options.credits - credits;
                 put_subscribe(
                     &mut link.outgoing,
-                    number,
+                    number as u8,
                     &position.stream,
                     kind,
                     offset,
