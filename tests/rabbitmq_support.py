@@ -36,8 +36,8 @@ def trial(system: RunningSystem, topic: str, *, producers: int, start: str) -> d
     }
 
 
-def begin(worker: Worker, request: dict[str, Any]) -> str:
-    """Prepares a trial and starts its schedule; its id."""
+def prepare(worker: Worker, request: dict[str, Any]) -> str:
+    """Prepares a trial; its id."""
     client = worker.client
     status = client.create_trial(request)
     deadline_s = time.monotonic() + 60
@@ -45,8 +45,14 @@ def begin(worker: Worker, request: dict[str, Any]) -> str:
         time.sleep(0.05)
         status = client.status(status.id)
     assert status.state == "ready", status
-    client.start(status.id, 50)
     return status.id
+
+
+def begin(worker: Worker, request: dict[str, Any]) -> str:
+    """Prepares a trial and starts its schedule; its id."""
+    trial = prepare(worker, request)
+    worker.client.start(trial, 50)
+    return trial
 
 
 def run(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:

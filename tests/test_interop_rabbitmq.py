@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rabbitmq_support import BODY, PARTITIONS, run, trial
+from rabbitmq_support import BODY, PARTITIONS, prepare, run, trial
 from streamgauge.fleet.base import Worker
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.systems.base import RunningSystem
@@ -53,6 +54,24 @@ def test_pika_reads_what_the_native_client_wrote(rabbitmq: RunningSystem, worker
     ours = [body for body in bodies if body[:4] == b"SGm1" and len(body) == 100]
     # Two readiness probes of 32 bytes may be among them when a subscription asked for them; here there is none.
     assert len(ours) == 200
+
+
+@pytest.mark.parametrize("name", ["rabbitmq", "rabbitmq_streams"])
+def test_what_is_stored_is_not_read_before_the_load_begins(
+    name: str, request: pytest.FixtureRequest, worker: Worker
+) -> None:
+    system, topic = request.getfixturevalue(name), f"stored-in-{name.replace('_', '-')}"
+    worker.client.create_topics(system.connection, [{"name": topic, "partitions": PARTITIONS}], 30.0)
+    run(worker, trial(system, topic, producers=1, start="none"))
+    reading = prepare(worker, trial(system, topic, producers=1, start="earliest") | {"run": 8})
+    worker.client.start(reading, 3000)
+    # Whoever reads before the load begins has it all long before.
+    time.sleep(1.0)
+    assert worker.client.counters(reading).subscriptions[0].received_msgs == 0
+    time.sleep(3.2)
+    audit = worker.client.finish(reading, 20.0, 5.0)["audit"]["subscriptions"][0]
+    # What is stored is of another trial.
+    assert (audit["unique"], audit["unexpected"], audit["lost"]) == (200, 200, 0)
 
 
 def test_the_native_client_reads_what_pika_wrote(rabbitmq: RunningSystem, worker: Worker) -> None:

@@ -356,7 +356,8 @@ pub trait LaneClient {
     /// Messages that were taken and have no end yet.
     fn waiting_msgs(&self) -> u64;
 
-    /// Pauses (stops fetching) or resumes a subscription of this lane's consumers.
+    /// Pauses (stops fetching) or resumes a subscription of this lane's consumers. What it had asked for may still come; while it is paused it asks
+    /// for nothing, also on a new connection.
     fn pause(&mut self, subscription: usize, paused: bool);
 
     /// Whether the consumers of a subscription have read up to the end of all their partitions, as the system's last answers tell.

@@ -148,6 +148,7 @@ fn live(context: LaneContext) -> Result<Box<LaneEnd>, ClientError> {
         unsent: None,
         spares: Vec::new(),
         start_ns: i64::MAX,
+        is_holding: !context.held_subscriptions.is_empty(),
         boundary_ns: i64::MAX,
         interval: 0,
         drain_ns: i64::MAX,
@@ -181,6 +182,8 @@ struct Lane {
     unsent: Option<Box<LaneInterval>>,
     spares: Vec<Tally>,
     start_ns: i64,
+    /// It has subscriptions that wait for the start.
+    is_holding: bool,
     boundary_ns: i64,
     /// Index of the interval that is running.
     interval: u64,
@@ -200,6 +203,9 @@ impl Lane {
     fn run(mut self) -> Result<LaneEnd, ClientError> {
         self.show_readiness();
         while let Some(now_ns) = self.obey() {
+            if self.is_holding && now_ns >= self.start_ns {
+                self.release();
+            }
             if now_ns >= self.drain_ns && !self.draining {
                 self.drain();
             }
@@ -337,6 +343,7 @@ impl Lane {
             .next_deadline_ns()
             .min(self.processing.next_ns())
             .min(self.boundary_ns)
+            .min(if self.is_holding { self.start_ns } else { i64::MAX })
             .min(if self.draining { i64::MAX } else { self.drain_ns })
             .min(now_ns + if held { HELD_LOOK_NS } else { IDLE_NS });
         self.planned_ns = wanted_ns.min(others_ns);
@@ -417,18 +424,23 @@ impl Lane {
         self.look_up_due();
         self.start_ns = start_ns;
         self.boundary_ns = start_ns + self.context.interval_ns;
-        for &subscription in &self.context.held_subscriptions {
-            self.client.pause(subscription, self.paused[subscription]);
-        }
         if self.context.realtime {
             self.guard.raise();
         }
         self.show_scheduling();
     }
 
+    /// The load begins: what was held is read.
+    fn release(&mut self) {
+        self.is_holding = false;
+        for &subscription in &self.context.held_subscriptions {
+            self.client.pause(subscription, self.paused[subscription]);
+        }
+    }
+
     fn pause(&mut self, subscription: usize, paused: bool) {
         self.paused[subscription] = paused;
-        let held = self.start_ns == i64::MAX && self.context.held_subscriptions.contains(&subscription);
+        let held = self.is_holding && self.context.held_subscriptions.contains(&subscription);
         let is_busy = self.processing.is_pausing(subscription);
         self.client.pause(subscription, paused || held || is_busy);
     }

@@ -501,12 +501,14 @@ fn a_consumer_alone_reads_what_is_there_from_its_start_on() {
     read["subscriptions"] = json!([{"name": "s", "start": "earliest"}]);
     worker.call("POST", "/v1/trials", &read);
     worker.wait_for("ready");
-    // Neither getting ready nor resuming lets it read before the start; pausing holds it beyond the start.
-    worker.post("/v1/trials/current/subscriptions/s/resume", json!({}));
-    worker.post("/v1/trials/current/subscriptions/s/pause", json!({}));
-    worker.post("/v1/trials/current/start", json!({}));
-    worker.sleep_until_s(0.2);
+    // Neither getting ready, nor resuming, nor knowing when it begins lets it read before the start; pausing holds it beyond the start.
     let received = |counters: &serde_json::Value| counters["subscriptions"][0]["received_msgs"].clone();
+    worker.post("/v1/trials/current/start", json!({"delay_ms": 1500}));
+    worker.post("/v1/trials/current/subscriptions/s/resume", json!({}));
+    worker.sleep_until_s(-1.0);
+    assert_eq!(received(&worker.get("/v1/trials/current/counters")), 0);
+    worker.post("/v1/trials/current/subscriptions/s/pause", json!({}));
+    worker.sleep_until_s(0.2);
     assert_eq!(received(&worker.get("/v1/trials/current/counters")), 0);
     worker.post("/v1/trials/current/subscriptions/s/resume", json!({}));
     let result = worker.finish();
