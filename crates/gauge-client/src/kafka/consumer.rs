@@ -497,6 +497,8 @@ impl Consumer {
         let in_flight = outlet.link.lose(now_ns).count();
         outlet.session = Session::Over;
         outlet.old_session = 0;
+        // What was about to be read is none of the next connection's.
+        outlet.waits_since_ns = i64::MAX;
         for member in outlet.members.clone() {
             self.doubt(member as usize);
         }
