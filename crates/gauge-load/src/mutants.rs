@@ -35,6 +35,7 @@ pub enum Mutant {
     SilenceIsTheEnd,
     SessionOverForgotten,
     ChangeLeftBehind,
+    OldLeaderBelieved,
     SampleLost,
     DuplicateNotCounted,
     ReorderingNotCounted,
@@ -129,7 +130,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 114] = [
+pub const ALL: [(Mutant, &str); 115] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -211,6 +212,10 @@ pub const ALL: [(Mutant, &str); 114] = [
     (
         ChangeLeftBehind,
         "a partition that moves stays in its old leader's list of those that the session has to be told",
+    ),
+    (
+        OldLeaderBelieved,
+        "what a broker answers of a partition that another one leads by now is believed",
     ),
     (
         SampleLost,

@@ -172,7 +172,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// The rows of an answer, each with its member. Those with an error are left out, and a pause follows.
+    /// The rows of an answer, each with its member. Those with an error are left out, and a pause follows; and those of partitions that are led by
+    /// another broker now, whose word it is.
     fn rows<T>(
         &mut self,
         at: usize,
@@ -181,20 +182,24 @@ impl Consumer {
         shared: &mut Shared,
         observer: &mut Observer,
     ) -> Result<Vec<(usize, T)>, Trouble> {
-        let asked = rows.len();
-        let mut told = Vec::with_capacity(asked);
+        let mut has_error = rows.is_empty();
+        let mut told = Vec::with_capacity(rows.len());
         for row in rows {
             let Some(member) = self.place(&shared.spec.topics, row.topic, row.partition) else {
                 return Err(Malformed("it tells of a partition that was not asked for").into());
             };
+            if self.positions[member].link != at as u32 && !mutants::is(Mutant::OldLeaderBelieved) {
+                continue;
+            }
             let code = Code(row.code);
             if code.is_none() {
                 told.push((member, row.told));
             } else {
+                has_error = true;
                 self.partition_error(code, member, shared, observer)?;
             }
         }
-        if told.len() < asked || asked == 0 {
+        if has_error {
             self.outlets[at].pause(now_ns);
         }
         Ok(told)

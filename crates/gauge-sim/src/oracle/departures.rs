@@ -18,7 +18,10 @@ pub(super) fn departures(case: &Case<'_>, marks: &mut Marks, told: &mut Told) {
     let linger_ns = (number("/batch/linger_ms").unwrap_or(0.0) * 1e6) as i64;
     let quantum_ns = (number("/lanes/quantum_us").unwrap_or(0.0) * 1e3) as i64;
     let batch_bytes = number("/batch/bytes").unwrap_or(0.0) as i64;
-    let way_ns = scenario.delay_ns + scenario.service_ns + batch_bytes * 1_000_000_000 / scenario.bytes_s;
+    // What a socket has room for is under way for there and back before more of the batch is.
+    let rounds = batch_bytes / scenario.room_bytes as i64;
+    let wire_ns = batch_bytes * 1_000_000_000 / scenario.bytes_s + 2 * rounds * scenario.delay_ns;
+    let way_ns = scenario.delay_ns + scenario.service_ns + wire_ns;
     let away_ns = scenario.away.as_ref().map_or(0, |away| WAYS * away.longest_ns());
     let patience_ns = linger_ns + quantum_ns + scenario.wake_ns + away_ns + WAYS * way_ns + REST_NS;
     for (producer, taken) in &case.truth.taken {
