@@ -448,7 +448,9 @@ impl Lane {
     fn look_up_due(&mut self) {
         for (at, emitter) in self.emitters.iter().enumerate() {
             self.due_ns[at] = emitter.next_due_ns().unwrap_or(i64::MAX);
-            if self.held_since_ns[at].is_none() {
+            // What was left to be taken as soon as possible still is, if it is due at all.
+            let is_left = self.wanted_ns[at] == i64::MIN && self.due_ns[at] < i64::MAX;
+            if self.held_since_ns[at].is_none() && !is_left {
                 self.wanted_ns[at] = wanted_ns(self.client.as_ref(), at, emitter, self.due_ns[at]);
             }
         }
