@@ -108,6 +108,7 @@ pub enum Mutant {
     RabbitmqRefusalCountsAsAck,
     RabbitmqMultipleIsOne,
     RabbitmqTagsGoOn,
+    RabbitmqTagsFromAsking,
     RabbitmqReturnIgnored,
     RabbitmqWindowKept,
     RabbitmqUnackedKept,
@@ -130,7 +131,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 115] = [
+pub const ALL: [(Mutant, &str); 116] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -471,6 +472,10 @@ pub const ALL: [(Mutant, &str); 115] = [
     (
         RabbitmqTagsGoOn,
         "RabbitMQ: the numbers of a new channel's confirmations are taken for those of the old one",
+    ),
+    (
+        RabbitmqTagsFromAsking,
+        "RabbitMQ: delivery tags are counted from the message that was the first when the channel was asked for",
     ),
     (
         RabbitmqReturnIgnored,

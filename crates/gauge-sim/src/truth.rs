@@ -155,6 +155,8 @@ pub struct Truth {
     pub pauses: Vec<(usize, i64, bool)>,
     /// When the load was ended, at the earliest and at the latest.
     pub stopped_ns: Option<(i64, i64)>,
+    /// The client has given up on what had no end, and closes what it has: what comes to its end from now on does so for nobody.
+    pub is_given_up: bool,
     /// Whether anything stored was lost again by the system.
     pub has_truncated: bool,
     /// What the client did that no client may do.
@@ -220,6 +222,9 @@ impl Truth {
 
     /// The client has read that these messages are acknowledged.
     pub fn acknowledged(&mut self, messages: &[Message], seen: Seen) {
+        if self.is_given_up {
+            return;
+        }
         for message in messages {
             let key = (message.producer, message.sequence);
             if self.acked.insert(key, seen).is_some() {

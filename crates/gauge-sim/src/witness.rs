@@ -35,6 +35,9 @@ pub trait Looks {
     /// Something happened that a swarm must come to.
     fn mark(&self, mark: Mark);
 
+    /// See [`Truth::is_given_up`](crate::truth::Truth::is_given_up).
+    fn gives_up(&self);
+
     /// Messages were taken.
     fn took(&self, producer: u32, messages: u64, taken: Taken);
 
@@ -73,6 +76,10 @@ impl<S: System> Looks for Sim<S> {
 
     fn mark(&self, mark: Mark) {
         self.world.borrow_mut().marks.set(mark);
+    }
+
+    fn gives_up(&self) {
+        self.world.borrow_mut().truth.is_given_up = true;
     }
 
     fn took(&self, producer: u32, messages: u64, taken: Taken) {
@@ -301,6 +308,7 @@ impl LaneClient for Lane {
     }
 
     fn abandon(&mut self, observer: &mut Observer) {
+        self.sim.gives_up();
         self.client.abandon(observer);
     }
 }

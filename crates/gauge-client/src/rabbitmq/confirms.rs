@@ -57,7 +57,13 @@ impl Producer {
         session.push_control(bytes, now_ns);
         self.body_bytes_max = session.body_bytes_max();
         self.is_channel_asked = true;
-        // Delivery tags of a channel begin with 1.
+        if mutants::is(Mutant::RabbitmqTagsFromAsking) {
+            self.begin_tags();
+        }
+    }
+
+    /// Delivery tags of a channel begin with 1, for the first message of those that are not given up by then.
+    fn begin_tags(&mut self) {
         if !mutants::is(Mutant::RabbitmqTagsGoOn) || self.attempts == 1 {
             self.tag_base = self.unconfirmed.first().wrapping_sub(1);
         }
@@ -167,6 +173,9 @@ impl Producer {
 
     fn channel_opened(&mut self) {
         self.is_channel_open = true;
+        if !mutants::is(Mutant::RabbitmqTagsFromAsking) {
+            self.begin_tags();
+        }
         self.backoff.works();
     }
 
