@@ -35,7 +35,6 @@ pub enum Mutant {
     SilenceIsTheEnd,
     SessionOverForgotten,
     ChangeLeftBehind,
-    OldLeaderBelieved,
     SampleLost,
     DuplicateNotCounted,
     ReorderingNotCounted,
@@ -108,7 +107,6 @@ pub enum Mutant {
     RabbitmqRefusalCountsAsAck,
     RabbitmqMultipleIsOne,
     RabbitmqTagsGoOn,
-    RabbitmqTagsFromAsking,
     RabbitmqReturnIgnored,
     RabbitmqWindowKept,
     RabbitmqUnackedKept,
@@ -131,7 +129,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 116] = [
+pub const ALL: [(Mutant, &str); 114] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -213,10 +211,6 @@ pub const ALL: [(Mutant, &str); 116] = [
     (
         ChangeLeftBehind,
         "a partition that moves stays in its old leader's list of those that the session has to be told",
-    ),
-    (
-        OldLeaderBelieved,
-        "what a broker answers of a partition that another one leads by now is believed",
     ),
     (
         SampleLost,
@@ -472,10 +466,6 @@ pub const ALL: [(Mutant, &str); 116] = [
     (
         RabbitmqTagsGoOn,
         "RabbitMQ: the numbers of a new channel's confirmations are taken for those of the old one",
-    ),
-    (
-        RabbitmqTagsFromAsking,
-        "RabbitMQ: delivery tags are counted from the message that was the first when the channel was asked for",
     ),
     (
         RabbitmqReturnIgnored,

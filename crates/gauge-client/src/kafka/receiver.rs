@@ -188,7 +188,7 @@ impl Consumer {
             let Some(member) = self.place(&shared.spec.topics, row.topic, row.partition) else {
                 return Err(Malformed("it tells of a partition that was not asked for").into());
             };
-            if self.positions[member].link != at as u32 && !mutants::is(Mutant::OldLeaderBelieved) {
+            if self.positions[member].link != at as u32 {
                 continue;
             }
             let code = Code(row.code);

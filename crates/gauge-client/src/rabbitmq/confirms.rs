@@ -57,17 +57,6 @@ impl Producer {
         session.push_control(bytes, now_ns);
         self.body_bytes_max = session.body_bytes_max();
         self.is_channel_asked = true;
-        if mutants::is(Mutant::RabbitmqTagsFromAsking) {
-            self.begin_tags();
-        }
-    }
-
-    /// Delivery tags of a channel begin with 1, for the first message of those that are not given up by then.
-    fn begin_tags(&mut self) {
-        if !mutants::is(Mutant::RabbitmqTagsGoOn) || self.attempts == 1 {
-            self.tag_base = self.unconfirmed.first().wrapping_sub(1);
-        }
-        self.sent_serial = self.unconfirmed.first();
     }
 
     /// A socket is ready.
@@ -173,9 +162,11 @@ impl Producer {
 
     fn channel_opened(&mut self) {
         self.is_channel_open = true;
-        if !mutants::is(Mutant::RabbitmqTagsFromAsking) {
-            self.begin_tags();
+        // Delivery tags of a channel begin with 1, for the first of the messages that were not given up while it was opened.
+        if !mutants::is(Mutant::RabbitmqTagsGoOn) || self.attempts == 1 {
+            self.tag_base = self.unconfirmed.first().wrapping_sub(1);
         }
+        self.sent_serial = self.unconfirmed.first();
         self.backoff.works();
     }
 

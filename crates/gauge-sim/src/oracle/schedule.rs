@@ -13,6 +13,8 @@ const ROUNDING: f64 = 1e-6;
 const DEVIATIONS: f64 = 6.0;
 /// Fewer gaps than this tell nothing of how they are drawn.
 const GAPS_MIN: usize = 30;
+/// Of so many gaps one may be missing.
+const MISSING_PART: usize = 100;
 /// So many first gaps are not alike by chance.
 const ALIKE: usize = 3;
 
@@ -247,7 +249,9 @@ fn drawn(case: &Case<'_>, producers: &[Producer], until_s: (f64, f64), told: &mu
         let gap = |sequence: u64| Some(place(sequence + 1)? - place(sequence)?);
         let gaps: Vec<f64> = (0..taken.saturating_sub(1)).filter_map(gap).collect();
         firsts.push(gaps.iter().take(ALIKE).copied().collect());
-        if gaps.len() < GAPS_MIN {
+        // Whole batches are missing of what reached no wire, and in those that are there the gaps are short.
+        let missing = (taken as usize).saturating_sub(1 + gaps.len());
+        if gaps.len() < GAPS_MIN || missing * MISSING_PART > gaps.len() {
             continue;
         }
         let count = gaps.len() as f64;
