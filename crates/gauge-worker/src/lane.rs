@@ -12,10 +12,10 @@
 //!
 //! # Clock readings
 //!
-//! `now` is read once at the top of each turn, after the sleep and before the lane looks for commands; what is offered in that turn is handed over then,
-//! until the client reads the clock again (every 100 us while it works). So a lane that is without its CPU for a while, wherever that is, does not act
-//! at a time of whose commands it has not heard: what changes the load is told 10 ms before it does. Acknowledgements and receipts are timed by the client when it has read
-//! their bytes. Nothing is timed by the interval boundaries: they only cut the counters.
+//! `now` is read once at the top of each turn, after the sleep and before the lane looks for commands; what is offered in that turn is handed
+//! over then, until the client reads the clock again (every 100 us while it works). So a lane that is without its CPU for a while, wherever that
+//! is, does not act at a time of whose commands it has not heard: what changes the load is told 10 ms before it does. Acknowledgements and
+//! receipts are timed by the client when it has read their bytes. Nothing is timed by the interval boundaries: they only cut the counters.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -184,7 +184,7 @@ impl System for Cluster {
         }
         plan.settings.answer_bytes = one(rng, &[usize::MAX, usize::MAX, 4_000, 30_000]);
         // The last messages come twice, and are read long after they were acknowledged.
-        if rng.f64() < 0.08 {
+        if rng.f64() < 0.15 {
             scenario.leave_all_to_the_end();
             scenario.service_ns = 5_000_000;
             plan.settings.answer_bytes = 2_000;
@@ -193,7 +193,7 @@ impl System for Cluster {
                     slot,
                     code: 7,
                     is_stored: true,
-                    batches: 1,
+                    batches: 6,
                 };
                 plan.strike_late(scenario, rng, last);
             }

@@ -172,6 +172,16 @@ impl System for Cluster {
         // Who has given a message up does not care for its answer any more; so that the world knows which were given up, answers then come on the
         // connection of their question or not at all.
         plan.settings.answers_wander = scenario.retry_for_ns >= 60_000_000_000;
+        if rng.f64() < 0.06 {
+            // Connections end again and again while a part of what came over them is acknowledged.
+            plan.settings.follow_ns = 50 * MS;
+            for node in 0..scenario.nodes {
+                for _ in 0..3 {
+                    let at_ns = rng.i64(0..scenario.load_ns);
+                    plan.strike(at_ns, Fault::LameDuck { node, for_ns: 20 * MS });
+                }
+            }
+        }
         plan.settings.follow_ns = plan
             .settings
             .follow_ns
