@@ -178,7 +178,13 @@ impl System for Cluster {
             for node in 0..scenario.nodes {
                 for _ in 0..3 {
                     let at_ns = rng.i64(0..scenario.load_ns);
-                    plan.strike(at_ns, Fault::LameDuck { node, for_ns: 20 * MS });
+                    plan.strike(
+                        at_ns,
+                        Fault::LameDuck {
+                            node,
+                            for_ns: 20 * MS,
+                        },
+                    );
                 }
             }
         }
